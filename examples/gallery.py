@@ -330,12 +330,13 @@ def checked(example: Example) -> str:
     claims = json.loads(file.read_text())
     items = []
     for part in example.shown:
-        found = [claim for claim in claims if part in claim["claim"]]
-        if not found:
+        matches = [claim for claim in claims if part in claim["claim"]]
+        if not matches:
             raise LookupError(
                 f"{file} has no claim with {part!r}; make gallery runs {example.name}"
             )
-        items.append(wrapped(f"{found[-1]['claim']}: **{found[-1]['measured']}**", "- "))
+        last = matches[-1]
+        items.append(wrapped(f"{last['claim']}: **{last['measured']}**", "- "))
     total = f"Checked, {len(items)} of {len(claims)} claims:"
     return "\n".join([total, "", *items])
 

@@ -1,6 +1,7 @@
-"""One problem by many systems, as a table: python -m examples.on_digits --lp_launch_type=local_mp.
+"""Compare many systems on one problem, in a table: python -m examples.on_digits --lp_launch_type=local_mp.
 
-Each trains softmax regression on the same slices of the same batches, undisturbed and with a kill half-way.
+Each system trains softmax regression twice on the same slices of the same batches: undisturbed, and with a
+kill half-way.
 """
 
 import importlib
@@ -31,7 +32,7 @@ HEAD: Row = (
 
 
 def main(_: list[str]) -> None:
-    """Train by one after the other, then print the table."""
+    """Train with one system after the other, then print the table."""
     problem = Problem(steps=100 if QUICK.value else 400)
     alone = problem.train_alone()
     rows: list[Row] = [("one process", accuracy(alone, problem), "0", "0", "0", "–")]
@@ -47,16 +48,19 @@ def main(_: list[str]) -> None:
 def row(
     method: str, train: Callable[[Problem, bool], Learned], problem: Problem, alone: Array
 ) -> Row:
-    """Train twice, the second time with a kill; returns what came of it."""
-    undisturbed, disturbed = train(problem, False), train(problem, True)
+    """Train twice, the second time with a kill, and return the row of the table."""
+    undisturbed = train(problem, False)
+    disturbed = train(problem, True)
     if undisturbed.problem:
-        problem, alone = undisturbed.problem, undisturbed.problem.train_alone()
+        problem = undisturbed.problem
+        alone = undisturbed.problem.train_alone()
     n_bytes = undisturbed.edges.total().bytes_sent + undisturbed.edges.total().bytes_received
     if np.array_equal(undisturbed.parameters, disturbed.parameters):
         after_a_kill = "the same bits"
     else:
-        read, far = accuracy(disturbed.parameters, problem), distance(disturbed.parameters, alone)
-        after_a_kill = f"{read} read, {far} from one process"
+        share = accuracy(disturbed.parameters, problem)
+        apart = distance(disturbed.parameters, alone)
+        after_a_kill = f"{share} read, {apart} from one process"
     return (
         method,
         accuracy(undisturbed.parameters, problem),
@@ -68,12 +72,12 @@ def row(
 
 
 def accuracy(parameters: Array, problem: Problem) -> str:
-    """Return the share of the held-out digits that are read right."""
+    """Return the share of the held-out digits that these parameters read correctly."""
     return f"{networks.accuracy(problem.widths, parameters, digits.load()[1]):.3f}"
 
 
 def distance(parameters: Array, alone: Array) -> str:
-    """Return how far the parameters are from those of one process, for the length of these."""
+    """Return how far the parameters are from those of one process, divided by the norm of the latter."""
     return f"{np.linalg.norm(parameters - alone) / np.linalg.norm(alone):.2g}"
 
 

@@ -1,1 +1,1 @@
-"""What the systems in this folder share: the data, a network, and checks that print."""
+"""Code that the examples share: the data, a network, and checks that print."""

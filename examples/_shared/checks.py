@@ -1,4 +1,4 @@
-"""Claims of a paper, each checked on what a program has computed, and printed: `ok …`."""
+"""Checks of a paper's claims on what a program has computed. Each check prints a line: `ok …`."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ _passed: list[dict[str, str]] = []
 
 
 def check(ok: bool, claim: str, measured: str) -> None:
-    """Print the claim and what was measured; ArithmeticError if it does not hold."""
+    """Print the claim and what was measured. Raise ArithmeticError if the claim does not hold."""
     print(f"{'ok   ' if ok else 'WRONG'} {claim}: {measured}", flush=True)
     if not ok:
         raise ArithmeticError(f"it should hold that {claim}; {measured}")
@@ -20,7 +20,7 @@ def check(ok: bool, claim: str, measured: str) -> None:
 
 
 def done() -> None:
-    """Say that all claims held, and write them to the file of `--json`."""
+    """Print that all claims held, and write them to the file that `--json` names."""
     if JSON.value:
         Path(JSON.value).write_text(json.dumps(_passed, indent=1))
     print("the answer is right")

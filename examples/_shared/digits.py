@@ -1,4 +1,4 @@
-"""scikit-learn's 1,797 handwritten digits: what the systems in this folder learn to read."""
+"""scikit-learn's 1,797 handwritten digits, which the examples learn to read."""
 
 from dataclasses import dataclass
 
@@ -18,19 +18,21 @@ class Digits:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, which: slice | npt.NDArray[np.int64]) -> "Digits":
-        return Digits(self.images[which], self.labels[which])
+    def __getitem__(self, rows: slice | npt.NDArray[np.int64]) -> "Digits":
+        return Digits(self.images[rows], self.labels[rows])
 
     def batch(self, step: int, size: int, part: slice = slice(None)) -> "Digits":
-        """Return the batch of this step, or a part; every call with it draws the same one."""
+        """Return the batch of this step, or a part of it. The same step always draws the same batch."""
         return self[np.random.default_rng([0, step]).choice(len(self), size)[part]]
 
 
 def load() -> tuple[Digits, Digits]:
-    """Return those to train on and those held out: a fifth."""
-    from sklearn import datasets  # which takes a second, and workers get the data without
+    """Return the digits to train on, and the fifth of all digits that is held out."""
+    # The import takes a second. Workers don't need it: they get the data in their arguments.
+    from sklearn import datasets
 
     images, labels = datasets.load_digits(return_X_y=True)
     digits = Digits(images / 16, labels.astype(np.int64))
     order = np.random.default_rng(0).permutation(len(digits))
-    return digits[order[len(digits) // 5 :]], digits[order[: len(digits) // 5]]
+    n_held_out = len(digits) // 5
+    return digits[order[n_held_out:]], digits[order[:n_held_out]]

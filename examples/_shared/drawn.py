@@ -1,4 +1,4 @@
-"""Runs an example, and draws the largest program that it launches, as graph.svg in its folder.
+"""Run an example, and draw the largest program that it launches, as graph.svg in its folder.
 
 python -m examples._shared.drawn NAME FLAG …
 """
@@ -14,7 +14,7 @@ from launchpad.graph.svg import svg
 
 
 def main(name: str) -> None:
-    """Run it as `python -m` would."""
+    """Run the example as `python -m` would."""
     launched: list[lp.Program] = []
     real = lp.launch
 
@@ -22,7 +22,7 @@ def main(name: str) -> None:
         launched.append(programs)
         return real(programs, *args, **kwargs)
 
-    for module in ("launchpad", real.__module__):  # lp.run calls the latter's
+    for module in ("launchpad", real.__module__):  # lp.run calls the one of the second module
         importlib.import_module(module).launch = launch  # type: ignore[attr-defined]
     try:
         runpy.run_module(module_of(name), run_name="__main__", alter_sys=True)

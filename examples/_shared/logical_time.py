@@ -1,8 +1,8 @@
-"""Logical time: when each event would be, if nothing took time but the events and the messages they wait for.
+"""Logical time: when each event would happen, if only the events themselves took time.
 
-Each worker writes down its own events in order. Replayed, an event starts when the one before it in its
-worker has ended, and so has the one that sent what it waited for. No clock is read: the answer is exact, and
-the same on a busy machine.
+Each worker writes down its own events in order. In a replay an event starts when two others have ended: the
+event before it in the same worker, and the event that sent the message that it waited for. No clock is read,
+so the answer is exact, and the same on a busy machine.
 
 Source: Lamport 1978, Time, Clocks, and the Ordering of Events in a Distributed System.
 """
@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 
 class Event(NamedTuple):
-    """A piece of work, as ("forward", 3); unique in its worker."""
+    """A piece of work, such as ("forward", 3). No other event of the same worker is equal to it."""
 
     kind: str
     item: int
     received_from: int | None = None
-    """The worker whose event of the same kind and item sent what this one waited for."""
+    """The worker that sent what this event waited for, in an event of the same kind and item."""
 
 
 class Span(NamedTuple):
-    """When an event starts and ends."""
+    """The start and the end of an event."""
 
     start: Fraction
     end: Fraction
@@ -36,8 +36,11 @@ def replay(traces: Traces, cost: Callable[[int, str], int | Fraction] = lambda *
     """Return the span of each event, by worker; `cost(worker, kind)` is how long it takes."""
     spans: list[list[Span]] = [[] for _ in traces]
     ends: dict[tuple[int | None, str, int], Fraction] = {}
-    while pending := [w for w, trace in enumerate(traces) if len(spans[w]) < len(trace)]:
-        found = len(ends)
+    while True:
+        pending = [w for w, trace in enumerate(traces) if len(spans[w]) < len(trace)]
+        if not pending:
+            return spans
+        n_before = len(ends)
         for worker in pending:
             kind, item, sender = traces[worker][len(spans[worker])]
             if sender is None or (sender, kind, item) in ends:
@@ -45,14 +48,13 @@ def replay(traces: Traces, cost: Callable[[int, str], int | Fraction] = lambda *
                 start = max(own, ends.get((sender, kind, item), own))
                 spans[worker].append(Span(start, start + cost(worker, kind)))
                 ends[worker, kind, item] = spans[worker][-1].end
-        if len(ends) == found:
+        if len(ends) == n_before:
             waiting = [f"{traces[w][len(spans[w])]} of worker {w}" for w in pending]
             raise ValueError(f"nothing sends what these wait for: {', '.join(waiting)}")
-    return spans
 
 
 def idle(spans: Spans) -> Fraction:
-    """Return the share of all workers' time, until the last of them ends, in which they only wait."""
+    """Return the share of time in which workers wait, of all workers' time until the last one ends."""
     makespan = max(of_worker[-1].end for of_worker in spans)
     busy = sum(end - start for of_worker in spans for start, end in of_worker)
     return 1 - Fraction(busy) / (makespan * len(spans))

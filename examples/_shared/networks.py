@@ -1,7 +1,8 @@
 """Networks of dense layers, forward and backward by hand, with all parameters in one flat vector.
 
-`widths` are the numbers between layers: (64, 10) is softmax regression. All layers but the last end in tanh.
-`is_last=False` computes a part, with widths[:3] say. Another axis before the others: several networks.
+`widths` says how many numbers go from layer to layer: (64, 10) is softmax regression. All layers except the
+last end in tanh. `is_last=False` is for a part of a network that doesn't have the last layer, for example
+widths[:3]. Arrays with one more axis, in front of the others, are several networks.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ Widths = Sequence[int]
 
 
 def matrices(widths: Widths, parameters: Array) -> list[Array]:
-    """Return each layer's parameters, a view: a row of weights per input, and one of biases below."""
+    """Return each layer's parameters as a view: a row of weights per input, and a last row of biases."""
     shapes = [(*parameters.shape[:-1], i + 1, outputs) for i, outputs in pairwise(widths)]
     ends = np.cumsum([rows * columns for *_, rows, columns in shapes])
     parts = np.split(parameters, ends, axis=-1)
@@ -24,7 +25,7 @@ def matrices(widths: Widths, parameters: Array) -> list[Array]:
 
 
 def first_parameters(widths: Widths, seed: int = 0) -> Array:
-    """Return random weights, smaller the more inputs there are, and biases of zero."""
+    """Return random weights and biases of zero. A layer with more inputs has smaller weights."""
     parameters = np.zeros(sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths)))
     rng = np.random.default_rng(seed)
     for matrix in matrices(widths, parameters):
@@ -33,7 +34,7 @@ def first_parameters(widths: Widths, seed: int = 0) -> Array:
 
 
 def forward(widths: Widths, parameters: Array, inputs: Array, is_last: bool = True) -> list[Array]:
-    """Return the inputs and what each layer makes of them; the last are the scores of the digits."""
+    """Return the inputs and the outputs of each layer. The last outputs are the scores of the digits."""
     values = [inputs]
     for layer, matrix in enumerate(matrices(widths, parameters), start=1):
         outputs = values[-1] @ matrix[..., :-1, :] + matrix[..., -1:, :]
@@ -44,9 +45,10 @@ def forward(widths: Widths, parameters: Array, inputs: Array, is_last: bool = Tr
 def backward(
     widths: Widths, parameters: Array, values: list[Array], gradient: Array, is_last: bool = True
 ) -> tuple[Array, Array]:
-    """Turn the gradient by the last of the values into those by the first and by the parameters."""
+    """Turn the gradient by the outputs into the gradients by the inputs and by the parameters."""
     of_parameters = np.empty_like(parameters)
-    own, of_layers = matrices(widths, parameters), matrices(widths, of_parameters)
+    own = matrices(widths, parameters)
+    of_layers = matrices(widths, of_parameters)
     for i in reversed(range(len(own))):
         if not is_last or i < len(own) - 1:
             gradient = gradient * (1 - values[i + 1] ** 2)
@@ -59,8 +61,9 @@ def backward(
 def cross_entropy(scores: Array, digits: Digits) -> tuple[float, Array]:
     """Return the mean loss and its gradient by the scores."""
     chances = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    chances, shown = chances / chances.sum(axis=-1, keepdims=True), np.eye(10)[digits.labels]
-    return float(-np.log((chances * shown).sum(-1)).mean()), (chances - shown) / scores.shape[-2]
+    chances = chances / chances.sum(axis=-1, keepdims=True)
+    truth = np.eye(10)[digits.labels]
+    return float(-np.log((chances * truth).sum(-1)).mean()), (chances - truth) / scores.shape[-2]
 
 
 def gradient(widths: Widths, parameters: Array, digits: Digits) -> Array:
@@ -70,9 +73,9 @@ def gradient(widths: Widths, parameters: Array, digits: Digits) -> Array:
 
 
 def accuracy(widths: Widths, parameters: Array, digits: Digits) -> float:
-    """Return the share of digits that get the highest score."""
-    read = forward(widths, parameters, digits.images)[-1].argmax(axis=1)
-    return float((read == digits.labels).mean())
+    """Return the share of images whose digit gets the highest score."""
+    answers = forward(widths, parameters, digits.images)[-1].argmax(axis=1)
+    return float((answers == digits.labels).mean())
 
 
 def in_torch(widths: Widths, parameters: Array) -> Any:
@@ -81,7 +84,8 @@ def in_torch(widths: Widths, parameters: Array) -> Any:
 
     modules: list[Any] = []
     for matrix in matrices(widths, parameters.copy()):
-        linear, rows = nn.Linear(len(matrix) - 1, matrix.shape[1]).double(), from_numpy(matrix)
+        linear = nn.Linear(len(matrix) - 1, matrix.shape[1]).double()
+        rows = from_numpy(matrix)
         linear.load_state_dict({"weight": rows[:-1].T, "bias": rows[-1]})
         modules += [linear, nn.Tanh()]
     return nn.Sequential(*modules[:-1])

@@ -1,4 +1,4 @@
-"""Folders of examples: the few that teach are in `examples/`, systems of papers in `examples/systems/`."""
+"""Folders of examples. Those that teach are in `examples/`; systems of papers are in `examples/systems/`."""
 
 from pathlib import Path
 
@@ -12,5 +12,5 @@ def folder_of(name: str) -> Path:
 
 
 def module_of(name: str) -> str:
-    """Return what `python -m` runs it by: `examples.ps`, `examples.systems.horovod`."""
+    """Return the module that `python -m` runs: `examples.ps`, `examples.systems.horovod`."""
     return ".".join(folder_of(name).relative_to(EXAMPLES.parent).parts)

@@ -1,4 +1,4 @@
-"""One problem that the systems here can be given, so that they can be compared."""
+"""One problem for all systems, so that they can be compared."""
 
 from dataclasses import dataclass, field
 
@@ -11,18 +11,18 @@ from examples._shared.digits import Array, Digits
 
 @dataclass(frozen=True)
 class Problem:
-    """Softmax regression on the digits, or more layers, by workers that each take their slice of a batch."""
+    """Softmax regression on the digits, or a deeper network. Each worker takes a slice of every batch."""
 
     training: Digits = field(default_factory=lambda: digits.load()[0])
     workers: int = 4
     steps: int = 400
-    slice_size: int = 48  # examples a worker takes of each batch
+    slice_size: int = 48  # how many digits of each batch a worker takes
     learning_rate: float = 0.5
     widths: tuple[int, ...] = (64, 10)
 
     @property
     def first_parameters(self) -> Array:
-        """Return random ones; zeros where there is one layer, as softmax regression can begin with them."""
+        """Return zeros for softmax regression, and random parameters for more layers."""
         parameters = networks.first_parameters(self.widths)
         return np.zeros_like(parameters) if len(self.widths) == 2 else parameters
 
@@ -31,7 +31,7 @@ class Problem:
         return self.training.batch(step, self.slice_size * self.workers)
 
     def slice(self, step: int, worker: int) -> Digits:
-        """Return what a worker takes of the batch of this step."""
+        """Return a worker's slice of the batch of this step."""
         part = slice(self.slice_size * worker, self.slice_size * (worker + 1))
         return self.training.batch(step, self.slice_size * self.workers, part)
 
@@ -40,7 +40,7 @@ class Problem:
         return networks.gradient(self.widths, parameters, self.slice(step, worker))
 
     def train_alone(self) -> Array:
-        """Return what one process learns from the whole batches."""
+        """Return the parameters that one process learns from the whole batches."""
         parameters = self.first_parameters
         for step in range(self.steps):
             gradient = networks.gradient(self.widths, parameters, self.batch(step))
@@ -50,12 +50,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Learned:
-    """What a system has made of it.
+    """The result of a system.
 
     Attributes:
-        staleness: The largest number of others' updates that came between a worker's pull and its push.
-        edges: What has gone over the edges of the program.
-        problem: What was trained, if not the problem that was given.
+        staleness: The largest number of other workers' updates between a worker's pull and its push.
+        edges: The traffic over the edges of the program.
+        problem: The problem that the system trained, if it wasn't the one that it was given.
     """
 
     parameters: Array

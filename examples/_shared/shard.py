@@ -1,8 +1,9 @@
-"""A shard of a parameter server: part of what is learned, and how many updates of each worker are in it.
+"""A shard of a parameter server: a part of the parameters, and how many updates of each worker are in it.
 
 A shard may be killed at any moment, and must count every update exactly once. So it saves itself before it
-answers: what was acknowledged is on disk. A call that was not answered is made again, by courier, if its
-method is `@lp.idempotent`; the number of the update then says whether it is in already.
+answers: every update that it has acknowledged is on disk. If a call got no answer and its method is
+`@lp.idempotent`, courier makes the call again. The number of the update then tells the shard whether it has
+applied that update already.
 """
 
 import copy
@@ -21,16 +22,17 @@ Given = TypeVar("Given")
 
 
 class ShardState(Generic[Value]):
-    """Goes on where it had answered, in whichever attempt.
+    """The value of a shard. A new attempt goes on from the last update that the one before acknowledged.
 
     Args:
-        first: The value it begins with, if it has not begun before.
-        workers: How many send updates.
+        first: The value that the first attempt begins with.
+        workers: How many workers send updates.
 
     Attributes:
-        value: What the shard holds: an array, or whatever pickles.
-        applied: The clocks: of each worker, how many updates are in the value.
-        staleness: The most updates of others, in this attempt, between what a worker saw and its next one.
+        value: The part of the parameters that the shard holds: an array, or anything that can be pickled.
+        applied: The clocks: for each worker, how many of its updates are in the value.
+        staleness: The most updates of other workers, in this attempt, between the value that a worker saw and
+            the update that it made from that.
         changed: The lock of all three, and the condition that `applied` has changed.
     """
 
@@ -39,7 +41,8 @@ class ShardState(Generic[Value]):
         self.value, self.applied = lp.current().load(default=begin)
         self.staleness = 0
         self._first = self.applied.copy()
-        self._n_seen: dict[tuple[int, int], int] = {}  # updates of others, by worker and its update
+        # By worker and number of its update: how many updates of others the worker had seen.
+        self._n_seen: dict[tuple[int, int], int] = {}
         self.changed = threading.Condition()
         self._given: dict[int, Any] = {}
         self._stop = lp.stop_event()
@@ -49,9 +52,9 @@ class ShardState(Generic[Value]):
 
     @contextmanager
     def update(self, worker: int, number: int) -> Iterator[bool]:
-        """Hold the lock; say whether the update is new, and save the value at the end if it is.
+        """Hold the lock, and yield True if the update is new. Save the value at the end if it is.
 
-        An update that raises does not count: it must not have changed the value before.
+        An update that raises does not count, so it must not change the value before it raises.
         """
         with self.changed:
             if number > self.applied[worker]:
@@ -61,49 +64,57 @@ class ShardState(Generic[Value]):
             yield is_new
             if is_new:
                 began = self._others(self._first, worker)
-                seen = self._n_seen.pop((worker, number), began)
-                self.staleness = max(self.staleness, self._others(self.applied, worker) - seen)
+                n_at_pull = self._n_seen.pop((worker, number), began)
+                self.staleness = max(self.staleness, self._others(self.applied, worker) - n_at_pull)
                 self.count(worker)
 
     def count(self, workers: int | slice) -> None:
-        """Save the value, which has one update more of these."""
+        """Count one more update of these workers, and save the value."""
         self.applied[workers] += 1
         lp.current().save((self.value, self.applied), keep=1)
         self.changed.notify_all()
 
-    def gather(self, worker: int, number: int, given: Given) -> list[Given]:
-        """With the lock: return what all workers have given, in their order; nothing before the last has."""
+    def gather(self, worker: int, number: int, contribution: Given) -> list[Given]:
+        """Return the contributions of all workers, in their order; an empty list until the last one came.
+
+        The caller must hold the lock.
+        """
         if number == self.applied[worker]:
-            self._given[worker] = given
+            self._given[worker] = contribution
         if len(self._given) < len(self.applied):
             return []
         return [self._given.pop(i) for i in range(len(self.applied))]
 
     def withdraw(self, worker: int) -> None:
-        """With the lock: what this worker has given, and not all have, is not used: it will give anew."""
+        """Forget what this worker has contributed to an incomplete update: it will contribute again.
+
+        The caller must hold the lock.
+        """
         self._given.pop(worker, None)
 
     def get(self, worker: int) -> Value:
-        """Return a copy of the value, of which this worker makes its next update."""
+        """Return a copy of the value, from which this worker makes its next update."""
         with self.changed:
             self._n_seen[worker, int(self.applied[worker])] = self._others(self.applied, worker)
             return copy.deepcopy(self.value)
 
     def mark_seen(self, worker: int, number: int) -> None:
-        """With the lock: of the value as it is now, this worker makes its update of that number.
+        """Note that this worker makes its update of that number from the value as it is now.
 
-        If several do, the members of a group, the first counts.
+        If several members of a group say so, the first one counts. The caller must hold the lock.
         """
         self._n_seen.setdefault((worker, number), self._others(self.applied, worker))
 
     def wait(self, clock: int, staleness: float = 0) -> bool:
-        """With the lock: wait until every worker's clock is at most `staleness` behind this one.
+        """Wait until every worker's clock is at most `staleness` behind this one.
+
+        The caller must hold the lock.
 
         Returns:
-            Whether there was anything to wait for.
+            True if there was anything to wait for.
 
         Raises:
-            Stopped: this attempt has ended; where it is a thread, nothing else would end the wait.
+            Stopped: This attempt has ended. If it is a thread, nothing else would end the wait.
         """
         is_late = bool(self.applied.min() < clock - staleness)
         self.changed.wait_for(

@@ -1,6 +1,6 @@
-"""One consumer asks several producers for work at the same time; the script adds up what they answer.
+"""One consumer asks several producers for work at the same time; the script adds up their answers.
 
-The work is counting primes: easy to share out, and everybody knows the answer.
+The work is counting primes: it is easy to share out, and everybody knows the answer.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import launchpad as lp
 
 
 class Producer:
-    """Counts the primes in the range it is given, by trial division."""
+    """A producer. It counts the primes in a range, by trial division."""
 
     def work(self, context: range) -> int:
         return sum(is_prime(n) for n in context)
 
 
 def consume(producers: Sequence[lp.CourierClient[Producer]], limit: int) -> list[int]:
-    """Let each producer count in a range of its own; returns what they answer."""
+    """Let each producer count in a range of its own, and return their answers."""
     bounds = [limit * part // len(producers) for part in range(len(producers) + 1)]
     # `lp.submit` returns at once: all producers work at the same time.
     futures = [
@@ -31,7 +31,7 @@ def consume(producers: Sequence[lp.CourierClient[Producer]], limit: int) -> list
 
 
 def is_prime(n: int) -> bool:
-    """Return whether nothing up to its square root divides `n`."""
+    """True if no number up to the square root of `n` divides it."""
     return n > 1 and all(n % divisor for divisor in range(2, math.isqrt(n) + 1))
 
 

@@ -12,7 +12,7 @@ PARAMETERS = 4  # one for each: position and speed of the cart, angle and angula
 
 
 class CartPole:
-    """Plays episodes of gymnasium's CartPole-v1, which end after 500 steps at the latest."""
+    """An environment. It plays episodes of gymnasium's CartPole-v1, of at most 500 steps each."""
 
     def __init__(self) -> None:
         self._environment = gymnasium.make("CartPole-v1")

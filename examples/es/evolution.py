@@ -1,8 +1,8 @@
 """Evolution strategies: the mathematics, and nothing about the nodes that play the episodes.
 
 Salimans et al. 2017, https://arxiv.org/abs/1703.03864, with mirrored sampling and returns replaced
-by ranks. Everything random comes from a seed, and every sum is taken in the order of the seeds: the
-result is the same to the last bit, whichever worker evaluates which seed.
+by ranks. All random numbers come from a seed, and every sum is taken in the order of the seeds. So
+the result is the same to the last bit, whichever worker evaluates which seed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Evaluate = Callable[[Array, Sequence[int]], list[Pair]]
 
 
 def train(evaluate: Evaluate, iterations: int) -> Array:
-    """Return the parameters after so many iterations; `evaluate` plays each seed's two episodes."""
+    """Return the parameters after all iterations; `evaluate` plays each seed's two episodes."""
     parameters = np.zeros(PARAMETERS)
     for iteration in range(iterations):
         seeds = range(iteration * PAIRS, (iteration + 1) * PAIRS)
@@ -47,9 +47,9 @@ def estimate_gradient(seeds: Sequence[int], pairs: Sequence[Pair]) -> Array:
 
 
 def centred_ranks(returns: Array) -> Array:
-    """Replace the worst return by -0.5, the best by 0.5; equal ones stay equal.
+    """Replace the worst return by -0.5 and the best by 0.5; equal returns get equal ranks.
 
-    So that one lucky episode does not drown all others.
+    This keeps one lucky episode from drowning all others.
     """
     flat = returns.ravel()
     beaten = np.sign(flat[:, np.newaxis] - flat).sum(axis=1)

@@ -3,8 +3,8 @@
     trainer ──parameters, seeds──▶ evaluator × n
        ▲────────two returns per seed─────┘
 
-A seed stands for a perturbation, and both sides rebuild the vector from it. So only the parameters
-travel, once per iteration, and a few numbers: little, even when the policy is a large network.
+A seed stands for a perturbation, and both sides rebuild the vector from it. So an iteration sends only
+the parameters and a few numbers, even when the policy is a large network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WANTED_RETURN = 475.0  # of 500; with this gymnasium calls CartPole-v1 solved
 
 
 class Evaluator:
-    """Plays two episodes per seed: one with the perturbation added, one with it subtracted."""
+    """An evaluator. Per seed it plays two episodes: with the perturbation added, and with it subtracted."""
 
     def __init__(self) -> None:
         self._cartpole = CartPole()
@@ -36,18 +36,18 @@ class Evaluator:
 
     def _play_both(self, parameters: Array, seed: int) -> Pair:
         offset = SIGMA * perturbation(seed)
-        # The same start for both, so that they differ by the perturbation and not by luck.
+        # Both episodes start the same way, so that they differ by the perturbation and not by luck.
         forwards = self._cartpole.play(parameters + offset, seed)
         backwards = self._cartpole.play(parameters - offset, seed)
         return forwards, backwards
 
 
 def train_with(evaluators: Sequence[lp.CourierClient[Evaluator]], iterations: int) -> Array:
-    """Train, sharing each iteration's seeds out among the evaluators; returns the parameters."""
+    """Train with each iteration's seeds shared out among the evaluators, and return the parameters."""
 
     def evaluate(parameters: Array, seeds: Sequence[int]) -> list[Pair]:
         parts = zip(evaluators, split(seeds, len(evaluators)), strict=True)
-        futures = [lp.submit(each.evaluate, parameters, part) for each, part in parts]
+        futures = [lp.submit(evaluator.evaluate, parameters, part) for evaluator, part in parts]
         pairs: list[Pair] = [pair for future in futures for pair in future.result()]
         print(f"seeds {seeds[0]} to {seeds[-1]}: mean return {np.mean(pairs):.1f}")
         return pairs
@@ -62,7 +62,7 @@ def split(seeds: Sequence[int], parts: int) -> list[Sequence[int]]:
 
 
 def check_equals_training_alone(parameters: Array, iterations: int) -> None:
-    """Training in this process, without evaluators elsewhere, gives the same bits."""
+    """Check that training in this process, without evaluators elsewhere, gives the same bits."""
     digests = {digest(parameters), digest(train(Evaluator().evaluate, iterations))}
     check(
         len(digests) == 1,

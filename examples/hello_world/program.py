@@ -1,4 +1,4 @@
-"""The smallest program with something to say: a node that greets, and one that visits it."""
+"""The smallest program: a node that greets, and a node that visits it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import launchpad as lp
 
 
 class Greeter:
-    """An ordinary class. It does not know that its callers are elsewhere."""
+    """An ordinary class. It doesn't know that its callers run elsewhere."""
 
     def greet(self, name: str) -> str:
         return f"Hello, {name}!"
@@ -18,7 +18,7 @@ class Greeter:
 
 
 def visit(greeter: lp.CourierClient[Greeter]) -> None:
-    """Call the greeter. What was a handle in `make_program` is a client here."""
+    """Call the greeter. The handle from `make_program` arrives here as a client."""
     answer = greeter.greet("world")
     print(f"process {greeter.process_id()} says to process {os.getpid()}: {answer}")
     if answer != "Hello, world!":

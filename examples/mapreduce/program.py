@@ -3,11 +3,12 @@
     coordinator ──chunks of files──▶ mapper × m ──counts of some words──▶ reducer × r
          └────────────────────────what have you counted?─────────────────────▲
 
-No count passes through the coordinator on its way: it assigns the files, and collects at the end.
+The coordinator assigns the files, and collects the totals at the end. In between, the counts go from mappers
+to reducers without passing through it.
 
-Mappers and reducers may die at any moment (--chaos). Both do only what may be done twice: to count a chunk
-again gives the same counts, and to keep them again overwrites a file with the same contents. So their methods
-are idempotent, and courier repeats a call whose worker has died when its next attempt is there.
+Mappers and reducers may die at any moment (--chaos). Whatever they do may be done twice: counting a chunk
+again gives the same counts, and keeping them again overwrites a file with the same contents. So their methods
+are idempotent. If a worker dies during a call, courier repeats the call when the worker's next attempt runs.
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ from queue import Empty, SimpleQueue
 import launchpad as lp
 from examples.mapreduce.text import count_all
 
-CHUNK = 20  # files; many more chunks than mappers, so that no mapper waits long for the slowest
+# Files per chunk. There are many more chunks than mappers, so that no mapper waits long for the slowest.
+CHUNK = 20
 
 
 class Reducer:
-    """Keeps the counts of the words that are its own: a file for each chunk, which outlives it."""
+    """A reducer. It keeps the counts of its words in a file for each chunk; the files outlive the worker."""
 
     def __init__(self) -> None:
         self._unclaimed = lp.current().state_dir
 
     @lp.idempotent
     def keep(self, chunk: int, counts: Mapping[str, int]) -> None:
-        # Under a name of this thread's, then its own: a worker that dies between leaves none half written.
+        # Write to a file of this thread's, then rename it: a worker that dies leaves no file half written.
         unfinished = self._unclaimed / f"unfinished-{threading.get_ident()}"
         unfinished.write_text(json.dumps(counts))
         os.replace(unfinished, self._unclaimed / f"{chunk}.json")
@@ -51,27 +53,27 @@ class Reducer:
 
 
 class Mapper:
-    """Counts the words of files and pushes the counts to the reducers."""
+    """A mapper. It counts the words of files and pushes the counts to the reducers."""
 
     def __init__(self, reducers: Sequence[lp.CourierClient[Reducer]]) -> None:
         self._reducers = reducers
 
     @lp.idempotent
     def count(self, chunk: int, texts: Sequence[Path]) -> int:
-        """Count the words of `texts`; returns how many, once the reducers have them."""
+        """Count the words of `texts`. Return how many there are, once the reducers have the counts."""
         counts = count_all(texts)
         parts = partition(counts, len(self._reducers))
-        pushed = [
+        futures = [
             lp.submit(reducer.keep, chunk, part)
             for reducer, part in zip(self._reducers, parts, strict=True)
         ]
-        for future in pushed:
+        for future in futures:
             future.result()
         return counts.total()
 
 
 class Coordinator:
-    """Hands out the files in chunks, collects the counts, and checks them."""
+    """The coordinator. It hands out the files in chunks, collects the counts, and checks them."""
 
     def __init__(
         self,
@@ -117,7 +119,7 @@ class Coordinator:
 
 
 class Progress:
-    """Prints a line for every tenth of the files, wherever the output goes."""
+    """The progress of the mappers. It prints a line for every tenth of the files."""
 
     def __init__(self, files: int) -> None:
         self._files = files

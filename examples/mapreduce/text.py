@@ -13,15 +13,15 @@ SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__"})
 
 def find_texts(folder: Path, pattern: str) -> list[Path]:
     """Return the files under `folder` that match `pattern`; installed packages are left out."""
-    found = [path for path in sorted(folder.rglob(pattern)) if path.is_file()]
-    texts = [path for path in found if SKIPPED_FOLDERS.isdisjoint(path.relative_to(folder).parts)]
+    files = [path for path in sorted(folder.rglob(pattern)) if path.is_file()]
+    texts = [path for path in files if SKIPPED_FOLDERS.isdisjoint(path.relative_to(folder).parts)]
     if not texts:
         raise FileNotFoundError(f"no file in {folder} matches {pattern!r}; try another --pattern")
     return texts
 
 
 def count_words(path: Path) -> Counter[str]:
-    """Count the words of one file; one that is not UTF-8 has none.
+    """Count the words of one file. A file that is not UTF-8 counts as empty.
 
     Python's own library has a few of those, to test that Python refuses them.
     """
@@ -33,7 +33,7 @@ def count_words(path: Path) -> Counter[str]:
 
 
 def count_all(paths: Sequence[Path]) -> Counter[str]:
-    """Count the words of all files here, one after another."""
+    """Count the words of all files in this process, one after another."""
     total: Counter[str] = Counter()
     for path in paths:
         total.update(count_words(path))

@@ -1,4 +1,4 @@
-"""What the workers should have learned, checked."""
+"""Checks of what the workers have learned."""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ ROUNDING = 1e-12
 
 
 def check_learned(workers: Sequence[Trained], problem: Problem, mode: str) -> None:
-    """Raise unless this is what the workers should have learned."""
+    """Raise unless the workers have learned what they should."""
     trained = workers[0]
     check_applied(trained.applied, problem)
     check_sum(workers, problem)
@@ -31,7 +31,7 @@ def check_learned(workers: Sequence[Trained], problem: Problem, mode: str) -> No
 
 
 def check_applied(applied: Sequence[Sequence[int]], problem: Problem) -> None:
-    """Every shard has applied each gradient of every worker exactly once."""
+    """Check that every shard has applied each gradient of every worker exactly once."""
     check(
         all(count == problem.steps for of_shard in applied for count in of_shard),
         f"each shard applies {problem.steps} gradients of every worker, each once",
@@ -40,7 +40,7 @@ def check_applied(applied: Sequence[Sequence[int]], problem: Problem) -> None:
 
 
 def check_sum(workers: Sequence[Trained], problem: Problem) -> None:
-    """Nothing else is in the parameters, whatever the shards have counted."""
+    """Check that nothing else is in the parameters, whatever the shards have counted."""
     total = sum(worker.pushed for worker in workers)
     expected = problem.first_parameters - problem.learning_rate / problem.workers * total
     difference = float(np.abs(workers[0].parameters - expected).max())
@@ -52,7 +52,7 @@ def check_sum(workers: Sequence[Trained], problem: Problem) -> None:
 
 
 def check_killed(trained: Trained) -> None:
-    """There was something to survive."""
+    """Check that the first shard was killed, so that there was something to survive."""
     check(
         trained.attempts[0] == 2,
         "all this holds although the first shard was killed",
@@ -61,7 +61,7 @@ def check_killed(trained: Trained) -> None:
 
 
 def check_equals_large_batch(parameters: Array, problem: Problem) -> None:
-    """One process, training on the whole batches, arrives at the same parameters."""
+    """Check that one process, training on the whole batches, arrives at the same parameters."""
     difference = float(np.abs(parameters - problem.train_alone()).max())
     check(
         difference <= TOLERANCE,
@@ -71,8 +71,9 @@ def check_equals_large_batch(parameters: Array, problem: Problem) -> None:
 
 
 def check_staleness(staleness: Sequence[int], problem: Problem) -> None:
-    """While one worker makes a gradient, every other adds 2 × slack + 1 of its own at most."""
-    # At its last answer another was up to `slack` behind; at its push that one is up to slack + 1 ahead.
+    """Check that while a worker makes a gradient, each of the others adds 2 × slack + 1 at most."""
+    # At a worker's last answer another was up to `slack` behind it. At its push that one is up to slack + 1
+    # ahead of it.
     most = (problem.workers - 1) * (2 * int(SspShard.slack) + 1)
     check(
         max(staleness) <= most,
@@ -82,7 +83,7 @@ def check_staleness(staleness: Sequence[int], problem: Problem) -> None:
 
 
 def check_accuracy(parameters: Array, problem: Problem, held_out: Digits) -> None:
-    """Enough of the digits that were held out are read correctly."""
+    """Check that the network reads enough of the held-out digits correctly."""
     accuracy = networks.accuracy(problem.widths, parameters, held_out)
     check(
         accuracy >= WANTED_ACCURACY,

@@ -9,7 +9,7 @@ from examples.ps.program import SHARDS, make_program
 
 
 def train(mode: str, problem: Problem, kill: bool) -> Learned:
-    """Train with two shards, of which the first dies half-way if that is asked for."""
+    """Train with two shards. If `kill` is true, the first one dies half-way."""
     kill_at = problem.steps // 2 if kill else None
     running = lp.launch(make_program(problem, mode, kill_at=kill_at))
     trained = running.results("worker")[0]

@@ -3,9 +3,9 @@
     worker × n ──i-th part of the gradient──▶ shard i of s
          ▲───────i-th part of the parameters──┘
 
-A shard that dies is started again, and goes on where it was: see _shared/shard.py.
+If a shard dies, launchpad starts it again, and it goes on where it was: see _shared/shard.py.
 
-The mode decides only what a shard does with a gradient; the workers' code is the same in all.
+The mode decides only what a shard does with a gradient; the workers' code is the same in all modes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,15 @@ SHARDS: dict[str, type[Shard]] = {"sync": SyncShard, "ssp": SspShard, "async": A
 
 @dataclass(frozen=True)
 class Trained:
-    """What a worker returns: the sum of its gradients, what all have learned, and what each shard says."""
+    """The result of a worker.
+
+    Attributes:
+        pushed: The sum of the gradients that it has pushed.
+        parameters: What all workers have learned.
+        applied: How many gradients of each worker are in the parameters, by shard.
+        staleness: The most gradients between what a worker got and its own, by shard.
+        attempts: The attempt in which each shard ends.
+    """
 
     pushed: Array
     parameters: Array
@@ -36,14 +44,15 @@ class Trained:
 
 
 class Worker:
-    """Computes gradients on its slice of every batch."""
+    """A worker. It computes gradients on its slice of every batch."""
 
     def __init__(self, problem: Problem, shards: Sequence[lp.CourierClient[Shard]]) -> None:
-        self._problem, self._shards = problem, shards
+        self._problem = problem
+        self._shards = shards
         self._index = lp.current().replica_index
 
     def run(self) -> Trained:
-        """Train, in step with the others or not."""
+        """Train; the mode of the shards decides whether workers wait for each other."""
         parameters = pull(self._shards)
         pushed = np.zeros_like(parameters)
         for step in range(self._problem.steps):
@@ -56,11 +65,13 @@ class Worker:
                 print(f"step {step}: loss {networks.cross_entropy(scores, batch)[0]:.3f}")
         lp.barrier("trained")
         shards = lp.broadcast(self._shards)
-        found = shards.applied(), shards.staleness(), shards.attempt()
-        return Trained(pushed, pull(self._shards), *found)
+        applied = shards.applied()
+        staleness = shards.staleness()
+        attempts = shards.attempt()
+        return Trained(pushed, pull(self._shards), applied, staleness, attempts)
 
     def _push(self, step: int, gradient: Array) -> Array:
-        """Push each shard its part of the gradient, all at once; returns the new parameters."""
+        """Push each shard its part of the gradient, all at once. Return the new parameters."""
         parts = lp.parts(np.array_split(gradient, len(self._shards)))
         return np.concatenate(lp.scatter(self._shards).push(self._index, step, parts))
 
@@ -77,9 +88,11 @@ def make_program(
     order: lp.edges.Record | lp.edges.Replay | None = None,
     kill_at: int | None = None,
 ) -> lp.Program:
-    """Return the graph: workers → shards, which take gradients as they come or in a recorded order.
+    """Return the graph: workers → shards.
 
-    With `kill_at` the first shard dies when it has worker 0's gradient of that step.
+    Args:
+        order: Records the order in which the shards take gradients, or keeps to a recorded order.
+        kill_at: The first shard dies when it has worker 0's gradient of this step.
     """
     if kill_at is not None and kill_at >= problem.steps:
         raise ValueError(f"no shard can be killed at step {kill_at} of {problem.steps}")
@@ -87,11 +100,13 @@ def make_program(
         raise ValueError(f"no order can be kept to in mode {mode!r}, where calls wait for others")
     program = lp.Program("ps")
     with program.group("shard", restart=lp.RestartPolicy()):
-        how = problem.workers, problem.learning_rate
-        handles = [
-            program.add_node(lp.CourierNode(SHARDS[mode], part, *how, None if i else kill_at))
-            for i, part in enumerate(np.array_split(problem.first_parameters, shards))
-        ]
+        handles = []
+        for i, part in enumerate(np.array_split(problem.first_parameters, shards)):
+            own_kill_at = kill_at if i == 0 else None
+            node = lp.CourierNode(
+                SHARDS[mode], part, problem.workers, problem.learning_rate, own_kill_at
+            )
+            handles.append(program.add_node(node))
     if order is not None:
         handles = [handle.through(order) for handle in handles]
     with program.group("worker"):

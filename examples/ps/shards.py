@@ -1,4 +1,4 @@
-"""A shard: one part of the parameters, and what is done with a gradient that comes for it."""
+"""Shards: each holds one part of the parameters. Its class decides what it does with a gradient."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from examples._shared.shard import ShardState
 
 
 class Shard(ABC):
-    """Holds one part of the parameters; workers push gradients, each at a time of its own.
+    """One part of the parameters. Workers push their gradients to it.
 
     Args:
-        parameters: Where it begins, if it has not begun before.
-        workers: How many push.
-        learning_rate: How far the mean of the workers' gradients is followed.
-        kill_at: At which step of worker 0 this shard kills itself, once.
+        parameters: The parameters that the first attempt begins with.
+        workers: How many workers push.
+        learning_rate: How far the parameters follow the mean of the workers' gradients.
+        kill_at: The step of worker 0 at which this shard kills itself, once.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Shard(ABC):
 
     @lp.idempotent
     def applied(self) -> list[int]:
-        """How many gradients of each worker are in the parameters."""
+        """Return how many gradients of each worker are in the parameters."""
         with self._state.changed:
             return self._state.applied.tolist()
 
     @lp.idempotent
     def staleness(self) -> int:
-        """The most gradients that came, in this attempt, between what a worker got and its own."""
+        """Return the most gradients that came between a worker's pull and its push, in this attempt."""
         return self._state.staleness
 
     @lp.idempotent
@@ -54,16 +54,16 @@ class Shard(ABC):
     @lp.idempotent
     @abstractmethod
     def push(self, worker: int, step: int, gradient: Array) -> Array:
-        """Take a worker's gradient; returns the parameters it should go on with."""
+        """Take a worker's gradient. Return the parameters that it should go on with."""
 
     def _perhaps_crash(self, worker: int, step: int) -> None:
-        """Die where the gradient is in, and saved, and its worker does not know."""
+        """Die at the worst moment: the gradient is applied and saved, and its worker does not know."""
         if worker == 0 and step == self._kill_at:
             lp.testing.crash()
 
 
 class AsyncShard(Shard):
-    """Applies each gradient as soon as it comes, however old the parameters it was computed on."""
+    """A shard that applies each gradient as soon as it comes, however old its parameters were."""
 
     slack: ClassVar[float] = float("inf")
 
@@ -71,29 +71,30 @@ class AsyncShard(Shard):
     def push(self, worker: int, step: int, gradient: Array) -> Array:
         with self._state.update(worker, step) as is_new:
             if is_new:
-                # Each worker's is one of the gradients of which SyncShard follows the mean.
+                # SyncShard follows the mean of all workers' gradients: this one's share is the same here.
                 self._state.value -= self._learning_rate * gradient / len(self._state.applied)
         self._perhaps_crash(worker, step)
         with self._state.changed:
-            # A method may block: the server takes the other workers' calls in other threads.
+            # A method may block: the server handles the other workers' calls in other threads.
             self._state.wait(step + 1, self.slack)
             return self._state.get(worker)
 
 
 class SspShard(AsyncShard):
-    """Does so too, and has a worker wait that is more than two steps ahead of the slowest."""
+    """An AsyncShard that makes a worker wait while it is more than two steps ahead of the slowest."""
 
     slack: ClassVar[float] = 2
 
 
 class SyncShard(Shard):
-    """Waits for the gradients of all workers, applies their mean, and answers them all."""
+    """A shard that waits for the gradients of all workers, applies their mean, and answers them all."""
 
     @lp.idempotent
     def push(self, worker: int, step: int, gradient: Array) -> Array:
         with self._state.changed:
-            # Summed in the workers' order, so that the bits do not depend on which came first.
-            if gradients := self._state.gather(worker, step, gradient):
+            # The sum is in the workers' order, so that the bits don't depend on which gradient came first.
+            gradients = self._state.gather(worker, step, gradient)
+            if gradients:
                 self._state.value -= self._learning_rate * sum(gradients) / len(gradients)
                 self._state.count(slice(None))
             self._state.wait(step + 1)

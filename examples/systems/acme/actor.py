@@ -12,10 +12,10 @@ MakeActor = Callable[[VariableClient, Any, int], Actor]
 
 
 class ActingLoop:
-    """Plays episodes until the program stops, and counts them.
+    """An actor that plays episodes until the program stops, and counts them.
 
     Args:
-        make_actor: Of its variables, where its experience goes, and the seed.
+        make_actor: Makes the actor from its variables, the place for its experience, and the seed.
     """
 
     def __init__(
@@ -26,11 +26,12 @@ class ActingLoop:
         counter: lp.Counter,
         seed: int,
     ) -> None:
-        self._variables, self._counter = VariableClient(source), counter
+        self._variables = VariableClient(source)
+        self._counter = counter
         self._loop = EnvironmentLoop(make_actor(self._variables, experience, seed), seed)
 
     def run(self) -> Age:
-        """Return how old the variables were that it acted by."""
+        """Play until the program stops, and return how old the actor's variables were."""
         with until_stopped():
             while not lp.stop_event().is_set():
                 self._counter.increment(actor_steps=self._loop.run_episode(), episodes=1)

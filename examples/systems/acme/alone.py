@@ -1,4 +1,4 @@
-"""The same agent in this process: an actor that learns in between, and no graph."""
+"""An agent in this process, without a graph: its actor learns between its steps."""
 
 from examples.systems.acme.algorithm import EnvironmentLoop, LearningActor
 from examples.systems.acme.builders import Builder
@@ -9,7 +9,7 @@ EVALUATE_EVERY = 50
 
 
 class LocalCounter:
-    """What lp.Counter is, for one process."""
+    """A counter with the methods of lp.Counter, for one process."""
 
     def __init__(self) -> None:
         self._counts: dict[str, float] = {}
@@ -24,8 +24,9 @@ class LocalCounter:
 
 
 def run_alone(builder: Builder, seed: int, goal: Goal) -> Evaluated:
-    """Train, and evaluate now and then."""
-    experience, counter = builder.make_local(seed), LocalCounter()
+    """Train, evaluate after every 50 steps, and return the last evaluation."""
+    experience = builder.make_local(seed)
+    counter = LocalCounter()
     learner = builder.make_learner(experience, seed)
     actor = builder.make_actor(VariableClient(learner), experience, seed)
     loop = EnvironmentLoop(LearningActor(actor, learner, experience.can_sample), seed)

@@ -1,4 +1,4 @@
-"""The agents: what each is made of, alone and spread."""
+"""The parts of each agent, in one process and in many."""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,11 +15,12 @@ QUEUE_SIZE = 8
 
 
 class LocalQueue:
-    """Has the methods of lp.Queue that are needed. It never waits: actor and learner take turns."""
+    """A queue with the methods of lp.Queue that agents use. It never waits: actor and learner take turns."""
 
     def __init__(self, seed: int) -> None:
         self._unrolls: deque[impala.Unroll] = deque()
-        self.put, self.get = self._unrolls.append, self._unrolls.popleft
+        self.put = self._unrolls.append
+        self.get = self._unrolls.popleft
 
     def can_sample(self) -> bool:
         return len(self._unrolls) >= impala.BATCH
@@ -27,14 +28,14 @@ class LocalQueue:
 
 @dataclass(frozen=True)
 class Builder:
-    """An agent, as Acme's builders are.
+    """An agent as functions that make its parts, like a builder of Acme's.
 
     Attributes:
-        make_learner: Of the experience that it learns from, and the seed.
-        make_actor: Of its variables, the experience that it adds to, and the seed.
-        make_node: Of the experience, where workers share it.
-        make_local: Of the same in this process.
-        report: What the experience, shared, says of itself.
+        make_learner: Makes the learner from the experience that it learns from, and the seed.
+        make_actor: Makes an actor from its variables, the experience that it adds to, and the seed.
+        make_node: Makes the node of the experience, which workers share.
+        make_local: Makes the experience for one process.
+        report: Returns the statistics of the shared experience.
     """
 
     make_learner: Callable[[Any, int], Learner]

@@ -1,4 +1,4 @@
-"""What is claimed of an agent, checked on what the workers of a run have returned."""
+"""Checks of the claims about an agent, on what the workers of a run have returned."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,11 +18,12 @@ from examples.systems.acme.replay import ERROR_BUFFER, MIN_SIZE, SAMPLES_PER_INS
 from examples.systems.acme.variable_client import MOST_APART_S, STALE_S, Age
 from examples.systems.acme.vtrace import vtrace
 
-FRESH_EPISODES, FRESH_SEED = 30, 2_000_000
+FRESH_EPISODES = 30
+FRESH_SEED = 2_000_000
 
 
 def check_solved(how: str, claimed: float, runs: Sequence[Evaluated]) -> None:
-    """The policy balances the pole in episodes that neither training nor the evaluator has seen."""
+    """Check that the policy balances the pole in episodes that are new to it and to the evaluator."""
     loops = [EnvironmentLoop(GreedyActor(run.variables), FRESH_SEED) for run in runs]
     returns = [mean_return(loop, FRESH_EPISODES) for loop in loops]
     steps = " ".join(f"{run.curve[-1].counts['actor_steps']:.0f}" for run in runs)
@@ -34,8 +35,9 @@ def check_solved(how: str, claimed: float, runs: Sequence[Evaluated]) -> None:
 
 
 def check_ratio(tables: Sequence[lp.replay.TableInfo]) -> None:
-    """What tables have noted after each insert and each sample."""
-    offset, buffer = SAMPLES_PER_INSERT * MIN_SIZE, ERROR_BUFFER
+    """Check the ratio of samples to inserts, which tables have noted after each insert and each sample."""
+    offset = SAMPLES_PER_INSERT * MIN_SIZE
+    buffer = ERROR_BUFFER
     lowest = min(table.lowest_diff for table in tables) - offset
     highest = max(table.highest_diff for table in tables) - offset
     check(
@@ -47,7 +49,7 @@ def check_ratio(tables: Sequence[lp.replay.TableInfo]) -> None:
 
 
 def check_queue(queues: Sequence[lp.QueueStats], runs: Sequence[Evaluated]) -> None:
-    """All that was learned from was taken, none came back, and actors wait where the learner is slower."""
+    """Check that the learner took each unroll once at most, and that actors wait for a slower learner."""
     learned = [BATCH * run.variables.step for run in runs]
     most = max(each.most_waiting for each in queues)
     check(
@@ -64,8 +66,9 @@ def check_queue(queues: Sequence[lp.QueueStats], runs: Sequence[Evaluated]) -> N
 
 
 def check_age(name: str, ages: Sequence[Age]) -> None:
-    """By the clocks of the hosts, if they agree: nothing is there before the learner has given it."""
-    oldest, youngest = max(age.oldest for age in ages), min(age.youngest for age in ages)
+    """Check the age of variables: by the hosts' clocks none came before the learner gave it."""
+    oldest = max(age.oldest for age in ages)
+    youngest = min(age.youngest for age in ages)
     check(
         youngest >= -MOST_APART_S and oldest <= STALE_S and all(age.is_monotone for age in ages),
         f"{name}: what an actor asks for is {STALE_S:g} s old at most, and never older than before",
@@ -74,31 +77,36 @@ def check_age(name: str, ages: Sequence[Age]) -> None:
     )
 
 
-def check_killed(begun: Sequence[Begun], crashes: Sequence[int], run: Evaluated) -> None:
-    """Each attempt goes on from what the one before has saved, and so do the counts."""
+def check_killed(attempts: Sequence[Begun], crashes: Sequence[int], run: Evaluated) -> None:
+    """Check that each attempt goes on from what the one before has saved, and so do the counts."""
     saved = [(crash - 1) // SAVE_EVERY * SAVE_EVERY for crash in crashes]
     is_monotone = all(
-        one.step <= other.step and all(other.counts[name] >= n for name, n in one.counts.items())
-        for one, other in pairwise(run.curve)
+        earlier.step <= later.step
+        and all(later.counts[name] >= n for name, n in earlier.counts.items())
+        for earlier, later in pairwise(run.curve)
     )
     check(
-        [each.step for each in begun] == [0, *saved] and is_monotone,
+        [each.step for each in attempts] == [0, *saved] and is_monotone,
         f"a learner killed {len(crashes)} times goes on from what is saved, and no count decreases",
-        f"killed after steps {list(crashes)}, went on from {[each.step for each in begun[1:]]}, ended with"
+        f"killed after steps {list(crashes)}, went on from {[each.step for each in attempts[1:]]}, ended with"
         f" {run.curve[-1].counts['learner_steps']:.0f} counted",
     )
 
 
 def check_vtrace(cases: int = 100) -> None:
-    """On random unrolls, some of which end with the episode."""
-    rng, difference = np.random.default_rng(0), 0.0
+    """Check V-trace against its definition, on random unrolls, some of which end with the episode."""
+    rng = np.random.default_rng(0)
+    difference = 0.0
     for n in rng.integers(1, 33, cases):
         discounts = 0.99 * (rng.random(n) > 0.1)
-        values, rewards, ratios = rng.normal(size=n + 1), rng.normal(size=n), rng.lognormal(size=n)
-        found = vtrace(values, rewards, discounts, ratios)
+        values = rng.normal(size=n + 1)
+        rewards = rng.normal(size=n)
+        ratios = rng.lognormal(size=n)
+        computed = vtrace(values, rewards, discounts, ratios)
         defined = vtrace_by_definition(values, rewards, discounts, ratios)
         difference = max(
-            difference, *(float(np.abs(a - b).max()) for a, b in zip(found, defined, strict=True))
+            difference,
+            *(float(np.abs(a - b).max()) for a, b in zip(computed, defined, strict=True)),
         )
     check(
         difference <= 1e-12,

@@ -1,4 +1,4 @@
-"""Double DQN with transitions of several steps: learns from a replay what others have done.
+"""Double DQN with transitions of several steps: it learns from a replay of what actors have done.
 
 Mnih et al. 2015, https://doi.org/10.1038/nature14236; van Hasselt et al. 2016, https://arxiv.org/abs/1509.06461.
 """
@@ -15,12 +15,18 @@ from examples.systems.acme.algorithm import Variables
 from examples.systems.acme.policy import SCALE, WIDTHS, Scores
 from examples.systems.acme.variable_client import VariableClient
 
-DISCOUNT, N_STEPS, EPSILON, RANDOM_STEPS = 0.99, 3, 0.1, 1000
-BATCH_SIZE, RATE, TARGET_PERIOD, PERIOD = 64, 1e-3, 100, 50
+DISCOUNT = 0.99
+N_STEPS = 3
+EPSILON = 0.1
+RANDOM_STEPS = 1000
+BATCH_SIZE = 64
+RATE = 1e-3
+TARGET_PERIOD = 100
+PERIOD = 50
 
 
 class Writer(Protocol):
-    """Makes transitions over several steps of an episode."""
+    """A writer: it makes transitions over several steps of an episode."""
 
     def add_first(self, observation: Any) -> None: ...
 
@@ -35,7 +41,7 @@ class Writer(Protocol):
 
 
 class Replay(Protocol):
-    """What lp.replay.ReplayClient can do, as far as it is needed."""
+    """The methods of lp.replay.ReplayClient that DQN uses."""
 
     def n_step_writer(self, table: str, n: int, discount: float) -> Writer: ...
 
@@ -43,20 +49,22 @@ class Replay(Protocol):
 
 
 def q_values(parameters: Array, observations: Array) -> list[Array]:
-    """Return the layers of the network, the last of which are the values of both actions."""
+    """Return the outputs of each layer. The last ones are the values of both actions."""
     return networks.forward(WIDTHS, parameters, observations / SCALE)
 
 
 class DQNLearner:
-    """Moves Q(s, a) towards R + γ·D·Q'(s', argmax Q(s', ·)), where Q' are older parameters."""
+    """A learner. It moves Q(s, a) towards R + γ·D·Q'(s', argmax Q(s', ·)), where Q' has older parameters."""
 
     def __init__(self, replay: Replay, seed: int) -> None:
-        self._replay, self.steps = replay, 0
+        self._replay = replay
+        self.steps = 0
         self.online = networks.first_parameters(WIDTHS, seed)
         last = networks.matrices(WIDTHS, self.online)[-1]
         last[:-1] *= 0.1
-        last[-1] = 1.0  # as if the pole never fell: rewards of 1 - γ add up to that
-        self.target, self._adam = self.online.copy(), Adam(self.online.size, RATE)
+        last[-1] = 1.0  # as if the pole never fell: then rewards of 1 - γ add up to 1
+        self.target = self.online.copy()
+        self._adam = Adam(self.online.size, RATE)
 
     def get_variables(self) -> Variables:
         return Variables(self.online, self.steps, time.time())
@@ -85,12 +93,14 @@ class DQNLearner:
 
 
 class DQNActor:
-    """Acts at random now and then, and at first."""
+    """An actor that acts at random at first, and now and then later."""
 
     def __init__(self, variables: VariableClient, replay: Replay, seed: int) -> None:
-        self._variables, self._scores = variables, Scores(variables)
+        self._variables = variables
+        self._scores = Scores(variables)
         self._writer = replay.n_step_writer("transitions", N_STEPS, DISCOUNT)
-        self._rng, self._n_steps = np.random.default_rng(seed), 0
+        self._rng = np.random.default_rng(seed)
+        self._n_steps = 0
         self.observe_first = self._writer.add_first
 
     def select_action(self, observation: Array) -> int:

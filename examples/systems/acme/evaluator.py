@@ -1,4 +1,4 @@
-"""Plays by the newest variables as if it were for real, until they are good."""
+"""The evaluator: it plays by the newest variables, without exploration, until they are good."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -9,11 +9,12 @@ from examples.systems.acme.algorithm import EnvironmentLoop, Variables
 from examples.systems.acme.policy import GreedyActor
 from examples.systems.acme.variable_client import Age, VariableClient, VariableSource
 
-MOST, SEED = 500, 1_000_000  # what an episode can return; of the evaluator's episodes
+MOST = 500  # what an episode can return
+SEED = 1_000_000  # of the evaluator's episodes
 
 
 class Counter(Protocol):
-    """What lp.Counter can do, as far as it is needed."""
+    """The methods of lp.Counter that the evaluator uses."""
 
     def increment(self, **by: float) -> dict[str, float]: ...
 
@@ -21,7 +22,7 @@ class Counter(Protocol):
 
 
 class Evaluation(NamedTuple):
-    """A point of the curve: the mean return of variables, and what had been counted before."""
+    """A point of the curve: the mean return of variables, and the counts before the evaluation."""
 
     step: int
     mean_return: float
@@ -29,12 +30,12 @@ class Evaluation(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """When it is enough: the evaluator wants more than is claimed, so that luck is no reason.
+    """The goal at which a run ends. It is higher than the claim, so that luck is not enough.
 
     Attributes:
-        claimed: The mean return of episodes that the evaluator has not seen.
-        wanted: That of `episodes` at which it ends.
-        limit: After so many steps of all actors it ends in any case.
+        claimed: The claimed mean return of episodes that the evaluator has not seen.
+        wanted: The mean return of `episodes` episodes at which the evaluator ends the run.
+        limit: The number of steps of all actors after which the run ends in any case.
     """
 
     claimed: float
@@ -44,10 +45,10 @@ class Goal(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """What the evaluator has found.
+    """The result of the evaluator.
 
     Attributes:
-        variables: Those of the last evaluation.
+        variables: The variables of the last evaluation.
     """
 
     variables: Variables
@@ -56,18 +57,20 @@ class Evaluated(NamedTuple):
 
 
 class Evaluator:
-    """Evaluates the newest variables, again and again.
+    """The evaluator. It evaluates the newest variables, again and again.
 
     Args:
-        last_crash: The step of the learner up to which it does not end.
+        last_crash: The step of the learner up to which the evaluator doesn't end the run.
     """
 
     def __init__(
         self, source: VariableSource, counter: Counter, goal: Goal, last_crash: int = 0
     ) -> None:
-        self._variables, self._counter = VariableClient(source), counter
+        self._variables = VariableClient(source)
+        self._counter = counter
         self._loop = EnvironmentLoop(GreedyActor(self._variables), SEED)
-        self._goal, self._last_crash = goal, last_crash
+        self._goal = goal
+        self._last_crash = last_crash
         self.curve: list[Evaluation] = []
         self._best = 0.0
 
@@ -85,8 +88,8 @@ class Evaluator:
         self.curve.append(Evaluation(self._variables.newest.step, mean, counts))
         if mean > self._best or self.is_done():
             self._best = max(mean, self._best)
-            shown = (f"{number:.0f} {name.replace('_', ' ')}" for name, number in counts.items())
-            print(f"mean return {mean:.1f} after {', '.join(shown)}", flush=True)
+            texts = (f"{number:.0f} {name.replace('_', ' ')}" for name, number in counts.items())
+            print(f"mean return {mean:.1f} after {', '.join(texts)}", flush=True)
 
     def is_done(self) -> bool:
         if not self.curve:
@@ -100,7 +103,7 @@ class Evaluator:
 
 
 def mean_return(loop: EnvironmentLoop, episodes: int, wanted: float = 0.0) -> float:
-    """Return that of so many episodes; of fewer, once it cannot be `wanted` any more."""
+    """Return the mean return of the episodes. Stop early once it cannot reach `wanted` any more."""
     returns: list[int] = []
     spare = (MOST - wanted) * episodes
     while len(returns) < episodes and spare >= 0:

@@ -1,4 +1,4 @@
-"""IMPALA: an actor-critic that learns from a queue of what actors have just done, by policies a little older.
+"""IMPALA: an actor-critic that learns from a queue of what actors with slightly older policies have done.
 
 Espeholt et al. 2018, https://arxiv.org/abs/1802.01561.
 """
@@ -19,7 +19,11 @@ from examples.systems.acme.vtrace import vtrace
 
 VALUE_WIDTHS = (4, 64, 1)
 N_POLICY = networks.first_parameters(WIDTHS).size  # parameters; those of the critic follow
-DISCOUNT, UNROLL, BATCH, RATE, ENTROPY = 0.99, 32, 4, 2e-3, 0.001
+DISCOUNT = 0.99
+UNROLL = 32
+BATCH = 4
+RATE = 2e-3
+ENTROPY = 0.001
 
 
 class Unroll(NamedTuple):
@@ -33,7 +37,7 @@ class Unroll(NamedTuple):
 
 
 class Queue(Protocol):
-    """What lp.Queue can do, as far as it is needed."""
+    """The methods of lp.Queue that IMPALA uses."""
 
     def put(self, item: Unroll) -> bool: ...
 
@@ -48,10 +52,11 @@ def softmax(scores: Array) -> Array:
 
 
 class ImpalaLearner:
-    """Makes actions likelier that were better than expected, and expectations those of V-trace."""
+    """A learner. It makes better actions likelier, and moves its expectations towards V-trace's targets."""
 
     def __init__(self, queue: Queue, seed: int) -> None:
-        self._queue, self.steps = queue, 0
+        self._queue = queue
+        self.steps = 0
         parts = [
             networks.first_parameters(WIDTHS, seed),
             networks.first_parameters(VALUE_WIDTHS, seed),
@@ -78,19 +83,22 @@ class ImpalaLearner:
 
 
 def gradient(parameters: Array, unroll: Unroll) -> Array:
-    """Return that of an unroll's loss: actions by their advantages, entropy, and how far values are off."""
+    """Return the gradient of an unroll's loss: advantages of actions, entropy, and errors of values."""
     policy, critic = np.split(parameters, [N_POLICY])
-    inputs, rows = unroll.observations / SCALE, np.arange(len(unroll.actions))
+    inputs = unroll.observations / SCALE
+    rows = np.arange(len(unroll.actions))
     by_layer = networks.forward(WIDTHS, policy, inputs[:-1])
     of_value = networks.forward(VALUE_WIDTHS, critic, inputs)
-    chances, values = softmax(by_layer[-1]), of_value[-1][:, 0]
+    chances = softmax(by_layer[-1])
+    values = of_value[-1][:, 0]
     ratios = chances[rows, unroll.actions] / unroll.chances
-    rewards, discounts = (1 - DISCOUNT) * unroll.rewards, DISCOUNT * unroll.discounts
+    rewards = (1 - DISCOUNT) * unroll.rewards
+    discounts = DISCOUNT * unroll.discounts
     targets, advantages = vtrace(values, rewards, discounts, ratios)
-    taken = np.eye(2)[unroll.actions]
+    choices = np.eye(2)[unroll.actions]
     logs = np.log(chances)
     entropy = -(chances * logs).sum(axis=1, keepdims=True)
-    by_scores = (chances - taken) * advantages[:, np.newaxis]
+    by_scores = (chances - choices) * advantages[:, np.newaxis]
     by_scores += ENTROPY * chances * (logs + entropy)
     by_values = np.append(values[:-1] - targets, 0.0)[:, np.newaxis]
     of_policy = networks.backward(WIDTHS, policy, by_layer, by_scores / UNROLL)[1]
@@ -99,10 +107,12 @@ def gradient(parameters: Array, unroll: Unroll) -> Array:
 
 
 class ImpalaActor:
-    """Draws actions by their chances, and puts an unroll after the other into the queue."""
+    """An actor. It draws actions by their chances, and puts one unroll after the other into the queue."""
 
     def __init__(self, variables: VariableClient, queue: Queue, seed: int) -> None:
-        self._variables, self._queue, self._scores = variables, queue, Scores(variables)
+        self._variables = variables
+        self._queue = queue
+        self._scores = Scores(variables)
         self._rng = np.random.default_rng(seed)
 
     def observe_first(self, observation: Array) -> None:
@@ -128,4 +138,4 @@ class ImpalaActor:
             self.observe_first(observation)
 
     def update(self) -> None:
-        """Takes newer variables after each unroll, in `observe`."""
+        """Do nothing: `observe` takes newer variables after each unroll."""

@@ -1,4 +1,4 @@
-"""A learner in a worker of its own: saves itself, publishes what is saved, and survives its own death."""
+"""A learner in a worker of its own: it saves itself, publishes what it has saved, and survives kills."""
 
 import time
 from collections.abc import Callable
@@ -12,18 +12,20 @@ SAVE_EVERY = 25
 
 
 class Begun(NamedTuple):
-    """An attempt, and after which step it went on."""
+    """An attempt, and the step after which it went on."""
 
     attempt: int
     step: int
 
 
 class SavedLearner:
-    """Learns until the program stops. Actors get what is saved: no attempt goes back behind that.
+    """A learner that learns until the program stops.
+
+    Actors get only variables that are saved, so no later attempt goes back behind them.
 
     Args:
-        make_learner: Of the experience that it learns from, and the seed.
-        crashes: The steps after which the first attempts die, one each.
+        make_learner: Makes the learner from the experience that it learns from, and the seed.
+        crashes: The steps after which the first attempts die, one for each attempt.
     """
 
     def __init__(
@@ -34,8 +36,10 @@ class SavedLearner:
         counter: lp.Counter,
         crashes: tuple[int, ...] = (),
     ) -> None:
-        self._learner, self._counter = make_learner(experience, seed), counter
-        attempt, saved = lp.current().attempt, lp.current().load()
+        self._learner = make_learner(experience, seed)
+        self._counter = counter
+        attempt = lp.current().attempt
+        saved = lp.current().load()
         self._crash_after = dict(enumerate(crashes, start=1)).get(attempt)
         self._begun: list[Begun] = []
         if saved is not None:
@@ -48,7 +52,7 @@ class SavedLearner:
         return self._variables._replace(given_at=time.time())
 
     def run(self) -> list[Begun]:
-        """Return all attempts, this one the last."""
+        """Learn until the program stops. Return all attempts; this one is the last."""
         with until_stopped():
             while not lp.stop_event().is_set():
                 self._step()
@@ -65,6 +69,6 @@ class SavedLearner:
     def _publish(self) -> None:
         lp.current().save((self._learner.save(), self._begun))
         self._variables = self._learner.get_variables()
-        # What is saved may not be counted: the attempt before may have died in between.
+        # The attempt before may have died after it saved and before it counted. So count the difference.
         counted = self._counter.get_counts().get("learner_steps", 0)
         self._counter.increment(learner_steps=self._variables.step - counted)

@@ -11,7 +11,8 @@ def vtrace_by_definition(
     values: Array, rewards: Array, discounts: Array, ratios: Array
 ) -> tuple[Array, Array]:
     """Return targets and advantages: equation 1 of section 4.1, and the gradient of section 4.2."""
-    n, ratios = len(rewards), np.minimum(1, ratios)
+    n = len(rewards)
+    ratios = np.minimum(1, ratios)
 
     def target(s: int) -> float:
         total = float(values[s])

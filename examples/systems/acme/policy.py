@@ -1,4 +1,4 @@
-"""What a network says of one observation, and the actor that does what scores highest."""
+"""The scores of a network for one observation, and an actor that takes the action with the highest score."""
 
 from typing import Protocol
 
@@ -12,14 +12,14 @@ SCALE = np.array([1.2, 1.25, 0.105, 1.25])  # of observations
 
 
 class HasValues(Protocol):
-    """Variables, or what keeps them fresh."""
+    """Variables, or a client that keeps them fresh."""
 
     @property
     def values(self) -> Array: ...
 
 
 class Scores:
-    """Scores the two actions; cuts the variables into matrices only when they are new."""
+    """The scores of the two actions. New variables are cut into matrices once."""
 
     def __init__(self, variables: HasValues) -> None:
         self._variables = variables
@@ -38,7 +38,7 @@ class Scores:
 
 
 class GreedyActor:
-    """Does what scores highest, and tells no one: for evaluation."""
+    """An actor for evaluation: it takes the action with the highest score, and records nothing."""
 
     def __init__(self, variables: HasValues) -> None:
         self._scores = Scores(variables)

@@ -1,4 +1,4 @@
-"""The graph of an agent: actors, what they have seen, the learner, and what watches them.
+"""The graph of an agent: actors, their experience, the learner, and the evaluator.
 
 actor × n ──experience──▶ replay ──batches──▶ learner ──▶ cacher ──variables──▶ actor × n, evaluator
 actor × n, learner ──counts──▶ counter ──▶ evaluator
@@ -16,11 +16,11 @@ from examples.systems.acme.variable_client import REFRESH_S, STALE_S, Age, Varia
 
 
 class Result(NamedTuple):
-    """What the workers of a run have returned."""
+    """The results of the workers of a run."""
 
     evaluated: Evaluated
     report: Any
-    """What the replay, or queue, said of itself at the end."""
+    """The statistics of the replay, or queue, at the end."""
     begun: list[Begun]
     ages: list[Age]
 
@@ -32,7 +32,7 @@ def run_spread(
     crashes: tuple[int, ...] = (),
     n_actors: int = 2,
 ) -> Result:
-    """Train until the evaluator has seen what is wanted, and all crashes have been."""
+    """Train until the evaluator has reached its goal, and all crashes have happened."""
     program = lp.Program("acme")
     experience = program.add_node(builder.make_node(), label="experience")
     counter = program.add_node(lp.CounterNode(), label="counter")
@@ -45,13 +45,16 @@ def run_spread(
     source = program.add_node(cacher, label="cacher")
     with program.group("actor"):
         for number in range(n_actors):
-            make, own_seed = builder.make_actor, n_actors * seed + number
+            make = builder.make_actor
+            own_seed = n_actors * seed + number
             program.add_node(
                 lp.PyClassNode(ActingLoop, make, source, experience, counter, own_seed)
             )
     with program.group("evaluator", main=True):
-        how = experience, builder.report, goal, max(crashes, default=0)
-        program.add_node(lp.PyNode(evaluate, source, counter, *how))
+        last_crash = max(crashes, default=0)
+        program.add_node(
+            lp.PyNode(evaluate, source, counter, experience, builder.report, goal, last_crash)
+        )
 
     results = lp.run(program, preload=["numpy", "gymnasium.envs.classic_control"])
     evaluated, report = results["evaluator"][0]
@@ -66,5 +69,5 @@ def evaluate(
     goal: Goal,
     last_crash: int,
 ) -> tuple[Evaluated, Any]:
-    """Return what the evaluator has found, and the report on the experience at that time."""
+    """Return the evaluator's result, and the report on the experience at that time."""
     return Evaluator(source, counter, goal, last_crash).run(), report(experience)

@@ -1,4 +1,4 @@
-"""The replay's table, and a replay in this process: what lp.ReplayNode is for actors in others."""
+"""The replay's table, and a replay for one process. In a program lp.ReplayNode serves the same table."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,35 +9,39 @@ import numpy as np
 import launchpad as lp
 from examples.systems.acme.dqn import BATCH_SIZE
 
-SAMPLES_PER_INSERT, MIN_SIZE, ERROR_BUFFER = 16.0, 500, 16 * BATCH_SIZE
+SAMPLES_PER_INSERT = 16.0
+MIN_SIZE = 500
+ERROR_BUFFER = 16 * BATCH_SIZE
 
 
 def make_table() -> lp.replay.Table:
-    """Return that of DQN's transitions."""
+    """Return the table of DQN's transitions."""
     ratio = lp.replay.SampleToInsertRatio(SAMPLES_PER_INSERT, MIN_SIZE, ERROR_BUFFER)
-    uniform, fifo = lp.replay.Uniform(), lp.replay.Fifo()
+    uniform = lp.replay.Uniform()
+    fifo = lp.replay.Fifo()
     return lp.replay.Table("transitions", uniform, fifo, max_size=30_000, rate_limiter=ratio)
 
 
 class LocalReplay:
-    """Has the methods of lp.replay.ReplayClient that are needed, and the same table behind them."""
+    """A replay with the methods of lp.replay.ReplayClient that DQN uses, and the same table behind them."""
 
     def __init__(self, seed: int) -> None:
-        self.table, self._n_inserts = make_table(), 0
+        self.table = make_table()
+        self._n_inserts = 0
         self.table.seed(seed)
 
     def n_step_writer(self, table: str, n: int, discount: float) -> "LocalWriter":
         return LocalWriter(self._insert, n, discount)
 
     def sample_batch(self, table: str, num_samples: int) -> lp.replay.ReplaySample:
-        """Raise IndexError if there is nothing; it does not wait."""
-        sampled = [self.table.sample() for _ in range(num_samples)]
-        columns = map(np.array, zip(*(each.data for each in sampled), strict=True))
-        info = map(np.array, zip(*(each[:5] for each in sampled), strict=True))
+        """Return a batch. Raise IndexError if the table is empty; this method doesn't wait."""
+        samples = [self.table.sample() for _ in range(num_samples)]
+        columns = map(np.array, zip(*(sample.data for sample in samples), strict=True))
+        info = map(np.array, zip(*(sample[:5] for sample in samples), strict=True))
         return lp.replay.ReplaySample(lp.replay.SampleInfo(*info), lp.replay.Transition(*columns))
 
     def can_sample(self) -> bool:
-        """Whether the limiter lets a batch through."""
+        """True if the limiter lets a batch through."""
         limiter = self.table.rate_limiter
         return limiter.can_sample() and limiter.diff - BATCH_SIZE >= limiter.min_diff
 
@@ -50,12 +54,13 @@ class LocalReplay:
 
 
 class LocalWriter:
-    """Makes the transitions that lp.replay.NStepWriter makes."""
+    """A writer that makes the transitions that lp.replay.NStepWriter makes."""
 
     def __init__(
         self, insert: Callable[[lp.replay.Transition], None], n: int, discount: float
     ) -> None:
-        self._insert, self._discount = insert, discount
+        self._insert = insert
+        self._discount = discount
         self._recent: deque[tuple[Any, Any, float, float]] = deque(maxlen=n)
 
     def add_first(self, observation: Any) -> None:
@@ -79,7 +84,7 @@ class LocalWriter:
             self._recent.clear()
 
     def _write(self) -> None:
-        """Insert one over all recent steps."""
+        """Insert a transition over all recent steps."""
         observation, action, total, product = self._recent[0]
         for _, _, reward, discount in list(self._recent)[1:]:
             total += self._discount * product * reward

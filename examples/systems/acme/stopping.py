@@ -1,16 +1,16 @@
-"""What the program's stop interrupts."""
+"""A block that the program's stop may interrupt."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import launchpad as lp
 
-STOP_S = 10.0  # within which all workers are told of the stop that one has ended by
+STOP_S = 10.0  # how long after the first worker the last one may be told of the stop
 
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """Leave the block when the program stops, also by a call to a worker that was told of it earlier."""
+    """Leave the block when the program stops, even if a call fails because its server stopped earlier."""
     try:
         yield
     except lp.Stopped:

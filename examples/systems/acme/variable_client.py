@@ -1,4 +1,4 @@
-"""VariableClient: a copy of the learner's variables, and how old it got."""
+"""A client that keeps a copy of the learner's variables, and notes how old it gets."""
 
 import math
 import time
@@ -8,25 +8,26 @@ import launchpad as lp
 from examples._shared.digits import Array
 from examples.systems.acme.algorithm import Variables
 
-REFRESH_S, STALE_S = 0.05, 5.0  # of the cacher between the learner and its actors
+REFRESH_S = 0.05
+STALE_S = 5.0  # of the cacher between the learner and its actors
 MOST_APART_S = 1.0  # the clocks of hosts
 
 
 class VariableSource(Protocol):
-    """A learner, or a cacher of what it answers."""
+    """A learner, or a cacher of its answers."""
 
     def get_variables(self) -> Variables: ...
 
 
 class Age(NamedTuple):
-    """How old variables were: from when the learner gave them, by the clock of its host.
+    """The age of variables, counted from when the learner gave them, by the clock of its host.
 
     Attributes:
-        oldest: The most seconds until they were asked for, by the clock of the actor's host.
-        youngest: The fewest until they were there. If these are negative, the clocks disagree.
-        steps: How many the learner was ahead when newer ones came.
-        times: How often they were asked for.
-        is_monotone: Whether none were of an earlier step than those before.
+        oldest: The most seconds until the client asked for them, by the clock of the actor's host.
+        youngest: The fewest seconds until they arrived. If it is negative, the clocks disagree.
+        steps: How many steps the learner was ahead when newer variables came.
+        times: How often the client asked for variables.
+        is_monotone: True if no variables were of an earlier step than those before.
     """
 
     oldest: float = -math.inf
@@ -37,10 +38,11 @@ class Age(NamedTuple):
 
 
 class VariableClient:
-    """Has the variables that it was given last; `take` asks for newer ones."""
+    """A copy of the learner's variables; `take` asks for newer ones."""
 
     def __init__(self, source: VariableSource) -> None:
-        self._source, self.age = source, Age()
+        self._source = source
+        self.age = Age()
         self.newest = source.get_variables()
 
     @property
@@ -48,9 +50,10 @@ class VariableClient:
         return self.newest.values
 
     def take(self) -> None:
-        """Take the newest there are; while these are stale, wait."""
+        """Take the newest variables; wait while the cacher's are stale."""
         asked_at, new = self._ask()
-        age, ahead = self.age, new.step - self.newest.step
+        age = self.age
+        ahead = new.step - self.newest.step
         self.age = Age(
             max(age.oldest, asked_at - new.given_at),
             min(age.youngest, time.time() - new.given_at),
@@ -61,7 +64,7 @@ class VariableClient:
         self.newest = new
 
     def wait_for_newer(self) -> None:
-        """Take newer ones than these, as soon as there are any."""
+        """Wait for newer variables, and take them."""
         step = self.newest.step
         self.take()
         while self.newest.step == step:
@@ -69,10 +72,10 @@ class VariableClient:
             self.take()
 
     def _ask(self) -> tuple[float, Variables]:
-        """Return when it asked, and the answer.
+        """Return when the client asked, and the answer.
 
-        That was not older than STALE_S when it left the cacher: so it was not when asked for, however long
-        it has travelled.
+        The answer was at most STALE_S old when it left the cacher, so it was not older when the client asked,
+        however long it took to arrive.
         """
         while True:
             asked_at = time.time()

@@ -1,4 +1,4 @@
-"""V-trace: what values should be, from an episode that another policy has acted."""
+"""V-trace: the targets of values, from an episode that another policy has played."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,18 @@ from examples._shared.digits import Array
 
 
 class VTrace(NamedTuple):
-    """Of each step: its observation's value as it should be, and how much better the action was than that."""
+    """For each step: the target of its observation's value, and how much better the action was."""
 
     targets: Array
     advantages: Array
 
 
 def vtrace(values: Array, rewards: Array, discounts: Array, ratios: Array) -> VTrace:
-    """Return the targets, from the last step to the first.
+    """Return the targets and advantages. They are computed from the last step to the first.
 
     Args:
-        values: Of all observations, also of the one after the last step.
-        ratios: The chance of each action by the learner's policy, divided by that when it was taken.
+        values: The values of all observations, with the one after the last step.
+        ratios: The chance of each action by the learner's policy, divided by its chance when it was taken.
     """
     ratios = ratios.clip(max=1)
     deltas = ratios * (rewards + discounts * values[1:] - values[:-1])

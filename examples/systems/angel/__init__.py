@@ -1,1 +1,1 @@
-"""Angel: a parameter server in shards for sparse models, whose workers wait for each other or not."""
+"""Angel: a sharded parameter server for sparse models. Workers may wait for each other, or not."""

@@ -12,8 +12,10 @@ from examples.systems.angel.claims import Trial
 from examples.systems.angel.program import ASP, BSP, make_program
 from examples.systems.angel.regression import LogisticRegression
 
-WORKERS, STALENESS = 4, 1.0
-RATE, UNIT_S = 100.0, 0.002
+WORKERS = 4
+STALENESS = 1.0
+RATE = 100.0
+UNIT_S = 0.002
 KILLS = range(2, 12)
 
 
@@ -34,20 +36,20 @@ def main(_: list[str]) -> None:
         claims.check_gaps(trial)
         return trial
 
-    one, two, four = [
+    by_one, by_two, by_four = [
         train(f"BSP S={shards}", BSP, shards=shards, kills=KILLS if shards == 2 else ())
         for shards in (1, 2, 4)
     ]
-    claims.check_serial([one, two, four], alone)
-    claims.check_killed(two, len(KILLS))
+    claims.check_serial([by_one, by_two, by_four], alone)
+    claims.check_killed(by_two, len(KILLS))
     ssp = train("SSP", STALENESS)
     asp = train("ASP", ASP)
     hybrid = train("SSP in groups of 2", STALENESS, group_size=2)
-    claims.check_psfuncs([one, four])
-    claims.check_pulled([one, four, ssp, asp, hybrid])
-    claims.check_time(one, ssp, asp)
+    claims.check_psfuncs([by_one, by_four])
+    claims.check_pulled([by_one, by_four, ssp, asp, hybrid])
+    claims.check_time(by_one, ssp, asp)
     claims.check_groups(hybrid, ssp)
-    claims.check_accuracy([one, ssp, asp, hybrid], held_out)
+    claims.check_accuracy([by_one, ssp, asp, hybrid], held_out)
     done()
 
 

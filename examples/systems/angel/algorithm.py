@@ -1,4 +1,4 @@
-"""What Angel computes with, without launchpad: weights in parts, functions of them, and what workers do.
+"""Angel without launchpad: weights in parts, functions of the weights, and the tasks of workers.
 
 A worker pulls only the weights of the keys that occur in its batch, and pushes the gradient of just these.
 """
@@ -23,17 +23,17 @@ PSFUNCS: dict[str, tuple[Callable[[Array], float], Callable[[Sequence[float]], f
     "max(w)": (lambda w: float(w.max()), max),
     "nonzeros": (lambda w: float(np.count_nonzero(w)), sum),
 }
-"""Functions of the weights: what is computed of each part, where it is, and of what comes of the parts."""
+"""Functions of the weights. A shard computes the first one of its part; the caller joins the results."""
 
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """What one worker learns from, in clocks, which others call iterations.
+    """A worker's data and its gradients, in clocks, which others call iterations.
 
     Attributes:
         size: How many weights there are; they begin as zeros.
-        rate: How far the mean of the workers' gradients is followed.
-        unit_s: How long a worker sleeps at each clock, as if it computed; several times that if it is slow.
+        rate: How far the weights follow the mean of the workers' gradients.
+        unit_s: How long a worker sleeps at each clock, to stand for its work. A slow one sleeps longer.
     """
 
     size: int
@@ -50,14 +50,14 @@ class Task(ABC):
         """Return the gradient of the mean loss by the weights of `keys(clock)`."""
 
     def is_slow(self, clock: int) -> bool:
-        """Whether this worker is a straggler at this clock."""
+        """True if this worker is a straggler at this clock."""
         return False
 
 
 class Weights:
-    """A part of the weights, and the workers' increments that wait to be applied.
+    """A part of the weights, and the workers' gradients that wait to be applied.
 
-    Pickled are only the weights that are not zero, since a shard saves them at every push.
+    Only the weights that are not zero are pickled, since a shard saves them at every push.
     """
 
     def __init__(self, size: int) -> None:
@@ -65,7 +65,7 @@ class Weights:
         self.waiting: dict[int, Sparse] = {}
 
     def apply(self, rate: float) -> None:
-        """Apply what waits, in the workers' order: the bits do not depend on which came first."""
+        """Apply the waiting gradients in the workers' order, so that the bits don't depend on the race."""
         for worker in sorted(self.waiting):
             keys, gradient = self.waiting.pop(worker)
             self.values[keys] -= rate * gradient

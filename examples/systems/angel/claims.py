@@ -1,4 +1,4 @@
-"""What the paper claims, each checked on what workers and shards have done."""
+"""Checks of the paper's claims, on what workers and shards have done."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAME_BYTES = 16  # numbers are pickled in a few bytes more or less
 
 
 class Trial(NamedTuple):
-    """One training: how stale weights may be, what the workers return, what went over the edges."""
+    """One training: how stale weights may be, the workers' results, and the traffic over the edges."""
 
     name: str
     staleness: float
@@ -30,9 +30,9 @@ class Trial(NamedTuple):
 
     @property
     def outcome(self) -> Outcome:
-        found = self.workers[0].outcome
-        assert found is not None
-        return found
+        outcome = self.workers[0].outcome
+        assert outcome is not None
+        return outcome
 
     @property
     def weights(self) -> Array:
@@ -44,7 +44,7 @@ class Trial(NamedTuple):
 
 
 def check_serial(trials: Sequence[Trial], alone: Array) -> None:
-    """One process that takes the workers' batches in their order arrives at the same weights."""
+    """Check that one process, with the workers' batches in their order, arrives at the same weights."""
     differences = [float(np.abs(trial.weights - alone).max()) for trial in trials]
     check(
         not any(differences),
@@ -54,7 +54,7 @@ def check_serial(trials: Sequence[Trial], alone: Array) -> None:
 
 
 def check_killed(trial: Trial, kills: int) -> None:
-    """The bits are checked by `check_serial`: here, that there was something to survive."""
+    """Check that there were kills to survive. `check_serial` checks the bits."""
     attempts = [shard.attempt for shard in trial.outcome.shards]
     check(
         attempts[0] == kills + 1,
@@ -64,24 +64,26 @@ def check_killed(trial: Trial, kills: int) -> None:
 
 
 def check_gaps(trial: Trial) -> None:
-    """No pull was answered while a worker was further behind than it may be; ASP has no limit."""
+    """Check that no pull was answered while a worker was too far behind. ASP has no limit."""
     gets = [get for shard in trial.outcome.shards for get in shard.gets]
-    gap, waits = max(get.clock - get.slowest for get in gets), sum(get.has_waited for get in gets)
+    gap = max(get.clock - get.slowest for get in gets)
+    waits = sum(get.has_waited for get in gets)
     if trial.staleness == float("inf"):
-        claim, ok = "no pull waits for a worker", waits == 0
+        claim = "no pull waits for a worker"
+        ok = waits == 0
     else:
         claim = f"at no pull the slowest worker is more than {trial.staleness:g} clocks behind"
-        ok = gap == trial.staleness  # which it also makes use of
+        ok = gap == trial.staleness  # and some pull makes use of all that it may
     measured = f"{gap} at most at {len(gets)} pulls, of which {waits} waited"
     check(ok, f"{trial.name}: {claim}", measured)
 
 
 def check_pulled(trials: Sequence[Trial]) -> None:
-    """Compare the bytes per weight of what each worker pulled, and of a pull of all weights."""
+    """Compare the bytes per weight of each worker's pulls with those of a pull of all weights."""
     by_key = []
     for trial in trials:
-        whole = trial.edges.total(method="weights")
-        by_key.append(whole.bytes_received / len(trial.weights))
+        row = trial.edges.total(method="weights")
+        by_key.append(row.bytes_received / len(trial.weights))
         for i, worker in enumerate(trial.workers):
             pulled = trial.edges.total(caller=f"worker-{i}", method="get")
             by_key.append(pulled.bytes_received / worker.n_pulled)
@@ -94,33 +96,36 @@ def check_pulled(trials: Sequence[Trial]) -> None:
 
 
 def check_psfuncs(trials: Sequence[Trial]) -> None:
-    """Compare what psFuncs cost, and what all weights would, at shards of different sizes."""
+    """Compare the cost of psFuncs with that of pulling all weights, at shards of different sizes."""
     cost: list[float] = []
-    whole: list[float] = []
+    weights_cost: list[float] = []
     for trial in trials:
-        for method, costs in (("compute", cost), ("weights", whole)):
+        for method, costs in (("compute", cost), ("weights", weights_cost)):
             row = trial.edges.total(server="shard-0", method=method)
             costs.append((row.bytes_sent + row.bytes_received) / row.calls)
     check(
-        max(cost) - min(cost) <= SAME_BYTES and min(whole) < max(whole) / 2,
+        max(cost) - min(cost) <= SAME_BYTES and min(weights_cost) < max(weights_cost) / 2,
         "a psFunc costs as many bytes at a large shard as at a small one; pulling its weights does not",
-        " and ".join(f"{c:.0f} of {w:.0f} bytes" for c, w in zip(cost, whole, strict=True)),
+        " and ".join(f"{c:.0f} of {w:.0f} bytes" for c, w in zip(cost, weights_cost, strict=True)),
     )
-    outcome, weights = trials[0].outcome, trials[0].weights
-    here = {
+    outcome = trials[0].outcome
+    weights = trials[0].weights
+    expected = {
         "dot(w, w)": weights @ weights,
         "max(w)": weights.max(),
         "nonzeros": np.count_nonzero(weights),
     }
     check(
-        all(np.isclose(outcome.psfuncs[name], value, rtol=1e-12) for name, value in here.items()),
+        all(
+            np.isclose(outcome.psfuncs[name], value, rtol=1e-12) for name, value in expected.items()
+        ),
         "psFuncs find what is found in all weights when they are pulled",
         ", ".join(f"{name} {value:.6g}" for name, value in outcome.psfuncs.items()),
     )
 
 
 def check_time(bsp: Trial, ssp: Trial, asp: Trial) -> None:
-    """Compare the times that the trainings would have taken, if nothing took time but gradients and pulls."""
+    """Compare the trainings in logical time, in which only gradients and pulls take time."""
     in_step, stale, free = (makespan(trial.workers, trial.staleness) for trial in (bsp, ssp, asp))
     clocked = ", ".join(f"{trial.seconds:.2f}" for trial in (bsp, ssp, asp))
     check(
@@ -137,7 +142,7 @@ def check_time(bsp: Trial, ssp: Trial, asp: Trial) -> None:
 
 
 def check_groups(hybrid: Trial, single: Trial) -> None:
-    """Compare what is pushed by groups with what workers push that are alone."""
+    """Compare the pushes of groups with those of single workers."""
     pushed = [trial.edges.total(method="push") for trial in (hybrid, single)]
     groups, alone = ((row.calls, row.bytes_sent) for row in pushed)
     check(
@@ -148,12 +153,12 @@ def check_groups(hybrid: Trial, single: Trial) -> None:
 
 
 def check_accuracy(trials: Sequence[Trial], held_out: Rows) -> None:
-    """Enough of the passages in files that were held out are told right."""
-    found = {trial.name: oracle.accuracy(trial.weights, held_out) for trial in trials}
+    """Check that the model tells enough of the passages in held-out files right."""
+    accuracies = {trial.name: oracle.accuracy(trial.weights, held_out) for trial in trials}
     most = max(held_out.labels.mean(), 1 - held_out.labels.mean())
     check(
-        min(found.values()) >= ACCURACY,
+        min(accuracies.values()) >= ACCURACY,
         f"at least {ACCURACY} of {len(held_out.labels)} passages of other files are classified right",
-        ", ".join(f"{name} {share:.3f}" for name, share in found.items())
+        ", ".join(f"{name} {share:.3f}" for name, share in accuracies.items())
         + f"; always the same answer {most:.3f}",
     )

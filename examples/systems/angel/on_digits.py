@@ -1,4 +1,4 @@
-"""Angel's methods on the problem that all parameter servers here are given: each gradient has all keys."""
+"""Angel's methods on the problem that all systems share. Each gradient has all keys."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from examples.systems.angel.program import make_program
 
 @dataclass(frozen=True)
 class ReadDigits(Task):
-    """A worker's slices of the batches."""
+    """The task of a worker: its slices of the batches."""
 
     problem: Problem
     worker: int
@@ -28,9 +28,12 @@ class ReadDigits(Task):
 
 
 def train(problem: Problem, kill: bool, staleness: float = 1, group_size: int = 1) -> Learned:
-    """Train it, with slack between workers or groups of them; a shard may kill itself half-way."""
-    shape = len(problem.first_parameters), problem.learning_rate, problem.steps, 0.0
-    tasks = [ReadDigits(*shape, problem, i) for i in range(problem.workers)]
+    """Train with slack between workers, or groups of them. A shard may kill itself half-way."""
+    size = len(problem.first_parameters)
+    tasks = [
+        ReadDigits(size, problem.learning_rate, problem.steps, 0.0, problem, worker)
+        for worker in range(problem.workers)
+    ]
     kills = [problem.steps // 2] if kill else []
     running = lp.launch(make_program(tasks, staleness, group_size, kills=kills))
     running.wait()

@@ -1,4 +1,4 @@
-"""What one process learns that has all the weights, and takes the workers' batches in their order."""
+"""The serial truth: one process that has all the weights, and takes the workers' batches in their order."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from examples.systems.angel.regression import Rows
 
 
 def train(tasks: Sequence[Task]) -> Array:
-    """Return the weights: at each clock the workers' gradients are those of the same weights."""
+    """Return the weights. At each clock all workers' gradients are computed from the same weights."""
     weights = np.zeros(tasks[0].size)
     for clock in range(tasks[0].clocks):
         keys = [task.keys(clock) for task in tasks]
@@ -23,5 +23,5 @@ def train(tasks: Sequence[Task]) -> Array:
 
 
 def accuracy(weights: Array, rows: Rows) -> float:
-    """Return the share of rows that are told right."""
+    """Return the share of rows whose label the weights predict."""
     return float(((rows.scores(weights, rows.keys) > 0) == rows.labels).mean())

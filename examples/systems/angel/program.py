@@ -4,7 +4,7 @@
                ──push(worker, clock, keys, gradient)──▶
     the first  ──compute(psfunc)──▶
 
-Workers may be in groups: those of one group add up their gradients, and push once, as one worker.
+Workers may be in groups. The workers of a group add up their gradients, and push once, as one worker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from examples.systems.angel.algorithm import Task
 from examples.systems.angel.shard import Shard
 from examples.systems.angel.worker import Worker
 
-BSP, ASP = 0.0, float("inf")
+BSP = 0.0
+ASP = float("inf")
 
 
 def make_program(
@@ -29,7 +30,9 @@ def make_program(
     """Return the graph: workers, each with its task, → shards, of which the first kills itself."""
     if len(tasks) % group_size:
         raise ValueError(f"{len(tasks)} workers cannot be in groups of {group_size}")
-    size, rate, pushing = tasks[0].size, tasks[0].rate / len(tasks), len(tasks) // group_size
+    size = tasks[0].size
+    rate = tasks[0].rate / len(tasks)
+    pushing = len(tasks) // group_size
     program = lp.Program("angel")
     again = lp.RestartPolicy(max_restarts=3 + len(kills), backoff=0)
     with program.group("shard", restart=again):

@@ -12,7 +12,7 @@ from examples.systems.angel.algorithm import Keys, Task
 
 @dataclass(frozen=True)
 class Rows:
-    """Examples: the keys that each has, those of one after those of the other, and a label, 0 or 1."""
+    """Examples, each with keys and a label, 0 or 1. The keys of all examples are in one array."""
 
     keys: Keys
     lengths: Keys
@@ -24,7 +24,7 @@ class Rows:
         return Rows(np.concatenate(parts), self.lengths[chosen], self.labels[chosen])
 
     def scores(self, weights: Array, at: Keys) -> Array:
-        """Return the scores; `at` says where in `weights` that of each key is. Long rows weigh no more."""
+        """Return the scores. `at` has the position of each key's weight. Long rows don't weigh more."""
         rows = np.repeat(np.arange(len(self.labels)), self.lengths)
         return np.bincount(rows, weights[at], len(self.labels)) / np.sqrt(self.lengths)
 
@@ -54,5 +54,5 @@ class LogisticRegression(Task):
         return gradient
 
     def is_slow(self, clock: int) -> bool:
-        """Return whether it is this worker's turn, by chance."""
+        """True with a chance of a quarter, drawn for this worker and clock."""
         return bool(np.random.default_rng([self.worker, clock, 1]).random() < 0.25)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Get(NamedTuple):
-    """A pull, as it was answered: for which clock, and how far the slowest worker was then."""
+    """An answered pull: its clock, the slowest worker's clock at that time, and whether it has waited."""
 
     clock: int
     slowest: int
@@ -22,7 +22,7 @@ class Get(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a shard says of itself at the end; `gets` and `staleness` are those of its last attempt."""
+    """The report of a shard at the end; `gets` and `staleness` are those of its last attempt."""
 
     gets: list[Get]
     clocks: list[int]
@@ -31,15 +31,15 @@ class Report(NamedTuple):
 
 
 class Shard:
-    """Holds a range of the weights; pulls wait, pushes do not.
+    """A range of the weights. Pulls may wait for other workers; pushes don't.
 
     Args:
         size: How many weights there are in all shards.
-        workers: How many push.
-        rate: How far a gradient is followed.
-        staleness: How many clocks the slowest worker may be behind one that pulls.
-            0: BSP, where nothing is seen of a clock before all have pushed; infinite: ASP; else SSP.
-        kills: At which clock the first shard kills itself in its first attempt, in its second, …
+        workers: How many workers push.
+        rate: How far the weights follow a gradient.
+        staleness: How many clocks the slowest worker may be behind one that pulls. 0 is BSP, in which no
+            worker sees gradients of a clock before all have pushed theirs. Infinite is ASP, and the rest SSP.
+        kills: The clocks at which the first shard kills itself: in its first attempt, in its second, …
     """
 
     def __init__(
@@ -48,7 +48,9 @@ class Shard:
         me = lp.current()
         low, high = lp.RangePartition(size).bounds(me.replica_index, me.num_replicas)
         self._state = ShardState(Weights(high - low), workers)
-        self._rate, self._staleness, self._gets = rate, staleness, list[Get]()
+        self._rate = rate
+        self._staleness = staleness
+        self._gets = list[Get]()
         dies = me.replica_index == 0 and me.attempt <= len(kills)
         self._dies_at = kills[me.attempt - 1] if dies else None
 
@@ -63,10 +65,10 @@ class Shard:
 
     @lp.idempotent
     def push(self, worker: int, clock: int, keys: Keys, gradient: Array) -> None:
-        """Take a gradient, which moves this worker's clock on."""
+        """Take a gradient, and move this worker's clock on."""
         dies = worker == 0 and clock == self._dies_at
         if dies and lp.current().attempt % 2:
-            lp.testing.crash()  # before anything is done
+            lp.testing.crash()  # before it does anything
         with self._state.update(worker, clock) as is_new:
             if is_new:
                 weights = self._state.value
@@ -74,22 +76,23 @@ class Shard:
                 if self._staleness > 0 or len(weights.waiting) == len(self._state.applied):
                     weights.apply(self._rate)
         if dies:
-            lp.testing.crash()  # all is done and saved, and nobody knows
+            lp.testing.crash()  # everything is done and saved, and nobody knows
 
     @lp.idempotent
     def compute(self, psfunc: Callable[[Array], T]) -> T:
-        """Call a function with the weights that are here: it comes, they stay."""
+        """Call a function with this shard's weights. The function travels, and the weights stay here."""
         with self._state.changed:
             return psfunc(self._state.value.values)
 
     @lp.idempotent
     def weights(self) -> Array:
-        """Return all weights that are here."""
+        """Return all weights of this shard."""
         with self._state.changed:
             return self._state.value.values.copy()
 
     @lp.idempotent
     def report(self) -> Report:
         with self._state.changed:
-            clocks, staleness = self._state.applied.tolist(), self._state.staleness
+            clocks = self._state.applied.tolist()
+            staleness = self._state.staleness
             return Report(self._gets, clocks, staleness, lp.current().attempt)

@@ -1,4 +1,4 @@
-"""Passages of Python's standard library, and what they are about: concurrency, or data of the Internet."""
+"""Passages of Python's standard library, and their subject: concurrency, or data of the Internet."""
 
 import re
 import sysconfig
@@ -12,7 +12,7 @@ import numpy as np
 from examples.systems.angel.regression import Rows
 
 SIZE = 1 << 20  # of the hashed vocabulary of words and pairs of words
-LINES = 20  # of a passage
+LINES = 20  # in a passage
 ABOUT = (
     ("email", "html", "http", "json", "urllib", "wsgiref", "xml"),
     ("asyncio", "concurrent", "multiprocessing"),
@@ -21,7 +21,7 @@ WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 def load() -> tuple[Rows, Rows]:
-    """Return the passages to train on, and those held out: of a fifth of the files."""
+    """Return the passages to train on, and those of the fifth of the files that is held out."""
     training: list[tuple[list[int], int]] = []
     held_out: list[tuple[list[int], int]] = []
     library = Path(sysconfig.get_path("stdlib"))
@@ -35,7 +35,7 @@ def load() -> tuple[Rows, Rows]:
 
 
 def passages(text: str) -> Iterator[list[int]]:
-    """Yield the keys of each passage in which there is something to read."""
+    """Yield the keys of each passage that has enough words."""
     lines = text.lower().splitlines()
     for start in range(0, len(lines), LINES):
         words = WORD.findall("\n".join(lines[start : start + LINES]))
@@ -44,10 +44,10 @@ def passages(text: str) -> Iterator[list[int]]:
             yield sorted({crc32(word.encode()) % SIZE for word in (*words, *pairs)})
 
 
-def rows(found: list[tuple[list[int], int]]) -> Rows:
-    """Return these passages as rows."""
+def rows(labelled: list[tuple[list[int], int]]) -> Rows:
+    """Return passages, which are keys and a label, as rows."""
     return Rows(
-        np.concatenate([np.array(keys, np.int32) for keys, _ in found]),
-        np.array([len(keys) for keys, _ in found]),
-        np.array([float(label) for _, label in found]),
+        np.concatenate([np.array(keys, np.int32) for keys, _ in labelled]),
+        np.array([len(keys) for keys, _ in labelled]),
+        np.array([float(label) for _, label in labelled]),
     )

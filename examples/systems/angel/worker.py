@@ -1,4 +1,4 @@
-"""A worker: pulls weights, computes the gradient of its batch, pushes it; alone, or as one of a group."""
+"""A worker: it pulls weights, computes the gradient of its batch, and pushes it, alone or in a group."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from examples._shared.logical_time import Event
 from examples.systems.angel.algorithm import PSFUNCS, Keys, Sparse, Task, Weights, add
 from examples.systems.angel.shard import Report, Shard
 
-SLOW = 5  # times as long as another worker computes one that is slow
+SLOW = 5  # how many times longer a slow worker computes
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the first worker finds at the end: the weights, what psFuncs made of them, and of each shard."""
+    """The state at the end: the weights, the results of psFuncs, and the reports of shards."""
 
     weights: Weights
     psfuncs: dict[str, float]
@@ -29,7 +29,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a worker returns: what it did, in which order, how many weights it pulled, how long it took."""
+    """The result of a worker; `outcome` is that of the first worker only."""
 
     trace: list[Event]
     n_pulled: int
@@ -38,7 +38,7 @@ class Trained:
 
 
 class Worker:
-    """Computes gradients with the others of its group, and pushes their sum if it is the first of them."""
+    """A worker of a group. It computes gradients; the first worker of the group pushes their sum."""
 
     def __init__(
         self,
@@ -47,12 +47,16 @@ class Worker:
         group_size: int,
         shards: Sequence[lp.CourierClient[Shard]],
     ) -> None:
-        self._everyone, self._task, self._shards = everyone, task, shards
-        self._index, self._link = everyone.rank // group_size, everyone.size + everyone.rank
+        self._everyone = everyone
+        self._task = task
+        self._shards = shards
+        self._index = everyone.rank // group_size
+        self._link = everyone.size + everyone.rank
         self._group = everyone.split(self._index)
         partition = lp.RangePartition(task.size)
         self._model = lp.sharded(shards, partition)
-        # A weight of each shard: so every shard is told of every clock, whatever occurs in a batch.
+        # A push has a weight of each shard, so that every shard is told of every clock, whichever keys a
+        # batch has.
         firsts = np.array(
             [partition.bounds(i, len(shards))[0] for i in range(len(shards))], np.int32
         )
@@ -61,7 +65,7 @@ class Worker:
         self._n_pulled = 0
 
     def run(self) -> Trained:
-        """Train, and see what has come of it."""
+        """Train. The first worker returns the state of the shards, too."""
         began = time.monotonic()
         for clock, (keys, weights) in enumerate(self._pull()):
             gradient = self._task.gradient(weights, clock)
@@ -75,10 +79,11 @@ class Worker:
         return Trained(self._trace, self._n_pulled, seconds, outcome)
 
     def _pull(self) -> Iterator[Sparse]:
-        """Yield keys and weights of each clock, for which those of the next have been asked."""
+        """Yield the keys and weights of each clock, after asking for those of the next one."""
         coming = self._ask(0)
         for clock in range(self._task.clocks):
-            keys, weights = coming[0], coming[1].result()
+            keys = coming[0]
+            weights = coming[1].result()
             self._trace.append(Event("pull", clock, received_from=self._link))
             if clock + 1 < self._task.clocks:
                 coming = self._ask(clock + 1)
@@ -99,10 +104,12 @@ class Worker:
 
 
 def look(shards: Sequence[lp.CourierClient[Shard]]) -> Outcome:
-    """Return what the shards have come to."""
+    """Ask the shards for their weights, psFuncs and reports."""
     everyone = lp.broadcast(shards)
-    found = {name: joined(everyone.compute(of_part)) for name, (of_part, joined) in PSFUNCS.items()}
-    whole = np.concatenate(everyone.weights())
-    weights = Weights(len(whole))
-    weights.values = whole
-    return Outcome(weights, found, everyone.report())
+    psfuncs = {
+        name: joined(everyone.compute(of_part)) for name, (of_part, joined) in PSFUNCS.items()
+    }
+    values = np.concatenate(everyone.weights())
+    weights = Weights(len(values))
+    weights.values = values
+    return Outcome(weights, psfuncs, everyone.report())

@@ -1,1 +1,1 @@
-"""BigDL: synchronous SGD as two short jobs an iteration, of tasks without state over blocks."""
+"""BigDL: synchronous SGD as two short jobs per iteration, whose tasks keep no state."""

@@ -3,8 +3,9 @@
     job 1, forward-backward     task i: all weights, its examples ──▶ a gradient, cut into N slices
     job 2, synchronization      task n: slice n of all gradients  ──▶ slice n of the weights, and its velocity
 
-Each slice is a block, and has the name of the task that makes it. So one that is missing can be made, whether
-it was lost or was not made yet; what its task needs is got in the same way. In Spark that is called lineage.
+Each slice is a block, and has the name of the task that makes it. So a missing block can be made, whether it
+was lost or was not made yet. The blocks that its task needs are got in the same way. Spark calls that
+lineage.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +16,12 @@ import numpy as np
 
 from examples._shared.digits import Array
 
-FORWARD_BACKWARD, SYNCHRONIZATION = "forward-backward", "synchronization"
+FORWARD_BACKWARD = "forward-backward"
+SYNCHRONIZATION = "synchronization"
 
 
 class Task(NamedTuple):
-    """What the executor of this index does for a job; at iteration -1 it synchronized the first weights."""
+    """The part of one executor in a job. The first weights have the name of iteration -1."""
 
     job: str
     iteration: int
@@ -37,7 +39,7 @@ Get = Callable[[Sequence[Block]], list[Array]]
 
 
 class Training(Protocol):
-    """What is trained, on parts of each batch: as many as there are workers, for any number of executors."""
+    """A training on parts of each batch. There are as many parts as workers, for any number of executors."""
 
     @property
     def workers(self) -> int: ...
@@ -50,14 +52,14 @@ class Training(Protocol):
 
 @dataclass(frozen=True)
 class Jobs:
-    """Both jobs, by so many executors."""
+    """Both jobs, for a number of executors."""
 
     training: Training
     momentum: float
     executors: int
 
     def run(self, task: Task, get: Get) -> list[Array]:
-        """Return the blocks that it makes."""
+        """Return the blocks that a task makes."""
         job = {FORWARD_BACKWARD: self._forward_backward, SYNCHRONIZATION: self._synchronize}
         return job[task.job](task.iteration, task.executor, get)
 
@@ -80,13 +82,15 @@ class Jobs:
 
 
 def add_up(arrays: Sequence[Array]) -> Array:
-    """Return the sum, in pairs of pairs: its bits are the same for 1, 2, 4, … executors."""
+    """Return the sum, added up in pairs of pairs, so that its bits are the same for 1, 2, 4, … executors."""
     half = len(arrays) // 2
-    return add_up(arrays[:half]) + add_up(arrays[half:]) if half else arrays[0]
+    if not half:
+        return arrays[0]
+    return add_up(arrays[:half]) + add_up(arrays[half:])
 
 
 def dispatches(iterations: int, group: int | None) -> list[list[tuple[str, int]]]:
-    """Return the jobs, as they are dispatched: each by itself, or those of a group of iterations together."""
+    """Return the dispatches: each has one job, or all jobs of a group of iterations."""
     jobs = [(job, t) for t in range(iterations) for job in (FORWARD_BACKWARD, SYNCHRONIZATION)]
     size = 2 * group if group else 1
     return [jobs[begin : begin + size] for begin in range(0, len(jobs), size)]

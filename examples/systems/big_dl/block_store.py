@@ -1,4 +1,4 @@
-"""The blocks of an executor: what a block manager is in Spark."""
+"""The blocks of an executor. Spark calls this a block manager."""
 
 import threading
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from examples.systems.big_dl.algorithm import Block, Task
 
 
 class BlockStore:
-    """Keeps what tasks have made. A block that is not there is made, by its task.
+    """The blocks that tasks have made. If a block is missing, the store runs its task.
 
-    Several threads may ask for the same at once: the task runs once.
+    Several threads may ask for the same block at once: its task runs once.
 
     Args:
         run: Runs a task of this executor.
 
     Attributes:
-        made: The tasks that were run, in the order of their ends.
+        made: The tasks that have run, in the order of their ends.
     """
 
     def __init__(self, run: Callable[[Task], list[Array]]) -> None:
@@ -29,7 +29,7 @@ class BlockStore:
         return self.make(block.task)[block.part]
 
     def make(self, task: Task) -> list[Array]:
-        """Return the blocks of a task, which is run if they are not there."""
+        """Return the blocks of a task. Run the task if they are missing."""
         with self._locks.setdefault(task, threading.Lock()):
             if task not in self._blocks:
                 self._blocks[task] = self._run(task)
@@ -37,11 +37,11 @@ class BlockStore:
             return self._blocks[task]
 
     def put(self, task: Task, blocks: list[Array]) -> None:
-        """Keep blocks that are not made here, but were saved."""
+        """Keep blocks that were saved, so that their task doesn't run again."""
         self._blocks[task] = blocks
 
     def drop(self, before: int) -> None:
-        """Forget what is of older iterations."""
-        for kept in (self._blocks, self._locks):
-            for task in [task for task in list(kept) if task.iteration < before]:
-                kept.pop(task, None)
+        """Forget the blocks and locks of older iterations."""
+        for by_task in (self._blocks, self._locks):
+            for task in [task for task in list(by_task) if task.iteration < before]:
+                by_task.pop(task, None)

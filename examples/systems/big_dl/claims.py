@@ -1,4 +1,4 @@
-"""What the paper claims, checked on what the driver has returned and on what has gone over the edges."""
+"""Checks of the paper's claims, on the driver's result and on the traffic over the edges."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ POINTS_LOST = 0.005
 
 
 def check_parameters(results: Mapping[int, Result], alone: Array) -> None:
-    """Adding up in another order is all that may differ from one process; among each other nothing may."""
+    """Check that runs learn the same bits, and only rounding separates them from one process."""
     numbers = ", ".join(map(str, results))
     difference = max(np.abs(each.trained.parameters - alone).max() for each in results.values())
     check(
@@ -26,23 +26,23 @@ def check_parameters(results: Mapping[int, Result], alone: Array) -> None:
         f"{numbers} executors learn what one process learns from whole batches, to {TOLERANCE:g}",
         f"largest difference {difference:.1e}",
     )
-    found = digests(results.values())
-    check(len(found) == 1, f"{numbers} executors learn the same bits", f"sha256 {' '.join(found)}")
+    sums = digests(results.values())
+    check(len(sums) == 1, f"{numbers} executors learn the same bits", f"sha256 {' '.join(sums)}")
 
 
 def digests(results: Iterable[Result]) -> list[str]:
-    """Return those of the parameters, if they are one or several."""
+    """Return the different digests of the results' parameters: one, if all are equal."""
     all_bytes = {each.trained.parameters.tobytes() for each in results}
     return sorted(hashlib.sha256(each).hexdigest()[:12] for each in all_bytes)
 
 
 def check_bytes(edges: lp.edges.Edges, executors: int, n_bytes: int) -> None:
-    """An executor gets the least that is possible; `n_bytes` has the parameters once an iteration."""
+    """Check that an executor gets the least possible share of `n_bytes`, the parameters of all iterations."""
     shares = []
     for i in range(executors):
-        asked = edges.total(caller="executor", server=f"executor-{i}").bytes_sent
-        answered = edges.total(caller=f"executor-{i}", server="executor").bytes_received
-        shares.append((asked + answered) / n_bytes)
+        n_in_calls = edges.total(caller="executor", server=f"executor-{i}").bytes_sent
+        n_in_answers = edges.total(caller=f"executor-{i}", server="executor").bytes_received
+        shares.append((n_in_calls + n_in_answers) / n_bytes)
     least = 2 * (executors - 1) / executors
     check(
         all(abs(share - least) <= 0.01 * least for share in shares),
@@ -52,7 +52,7 @@ def check_bytes(edges: lp.edges.Edges, executors: int, n_bytes: int) -> None:
 
 
 def check_dispatches(results: Mapping[int | None, Result], iterations: int) -> None:
-    """Groups of k iterations or single jobs (None): how often the driver calls is all that differs."""
+    """Check that groups of k iterations differ from single jobs (None) only in the driver's calls."""
     executors = len(results[None].trained.made)
     calls = {
         k: each.edges.total(caller="driver", method="execute").calls / iterations
@@ -66,14 +66,14 @@ def check_dispatches(results: Mapping[int | None, Result], iterations: int) -> N
             for k, each in results.items()
         ),
     )
-    found = digests(results.values())
-    check(len(found) == 1, "groups of iterations learn the same bits", f"sha256 {' '.join(found)}")
+    sums = digests(results.values())
+    check(len(sums) == 1, "groups of iterations learn the same bits", f"sha256 {' '.join(sums)}")
 
 
 def check_kills(
     disturbed: Trained, undisturbed: Trained, deadly: Sequence[Task], group: int
 ) -> None:
-    """Executors that died in these tasks leave no trace, but that they made some tasks again."""
+    """Check that executors that died in these tasks changed nothing, and ran only their own tasks again."""
     n_same = int((disturbed.parameters == undisturbed.parameters).sum())
     killed = {task.executor: task.iteration for task in deadly}
     attempts = [2 if i in killed else 1 for i in range(len(disturbed.attempts))]
@@ -84,20 +84,22 @@ def check_kills(
     )
     saved = [2 * (killed.get(i, 0) // group * group) for i in range(len(attempts))]
     check(
-        [made + n for made, n in zip(disturbed.made, saved, strict=True)] == undisturbed.made,
+        [n_made + n for n_made, n in zip(disturbed.made, saved, strict=True)] == undisturbed.made,
         "only tasks of killed executors are run again, from where these had saved",
         f"{disturbed.made} tasks in the last attempts, of {undisturbed.made}",
     )
 
 
 def check_int8(widths: Sequence[int], parameters: Array, held_out: Digits) -> None:
-    """A network in int8 reads as well, from fewer bytes."""
+    """Check that the network in int8 reads nearly as well, from fewer bytes."""
     layers = quantized.quantize(widths, parameters)
-    read = networks.accuracy(widths, parameters, held_out)
-    read_in_int8 = quantized.accuracy(layers, held_out)
-    n_bytes, n_bytes_float32 = sum(a.nbytes for layer in layers for a in layer), 4 * len(parameters)
+    accuracy = networks.accuracy(widths, parameters, held_out)
+    accuracy_in_int8 = quantized.accuracy(layers, held_out)
+    n_bytes = sum(a.nbytes for layer in layers for a in layer)
+    n_bytes_float32 = 4 * len(parameters)
     check(
-        read - read_in_int8 <= POINTS_LOST and n_bytes <= n_bytes_float32 / 3.5,
+        accuracy - accuracy_in_int8 <= POINTS_LOST and n_bytes <= n_bytes_float32 / 3.5,
         f"in int8 at most {POINTS_LOST:.1%} of {len(held_out)} held-out digits are lost",
-        f"{read_in_int8:.3f} read, {read:.3f} before; {n_bytes:,} bytes, {n_bytes_float32:,} in float32",
+        f"{accuracy_in_int8:.3f} read, {accuracy:.3f} before;"
+        f" {n_bytes:,} bytes, {n_bytes_float32:,} in float32",
     )

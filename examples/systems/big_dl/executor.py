@@ -1,7 +1,8 @@
-"""An executor: it runs the tasks that the driver dispatches, and its peers get the blocks that they make.
+"""An executor: it runs the tasks that the driver dispatches, and gives their blocks to its peers.
 
-One that dies is started again with what it had saved, and is given the tasks of this dispatch again. What
-others ask for meanwhile is made on the way. They make nothing twice.
+If it dies, launchpad starts it again. It loads the blocks that it had saved, and the driver's call gives it
+the tasks of this dispatch again. If its peers ask for a block in the meantime, it runs that block's task
+first. The peers run none of their tasks again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from examples.systems.big_dl.block_store import BlockStore
 
 
 class Executor:
-    """Runs tasks, and keeps the blocks that they make.
+    """An executor. It runs tasks, and keeps the blocks that they make.
 
     Args:
         first: Its slice of the first weights.
@@ -34,7 +35,9 @@ class Executor:
     ) -> None:
         threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
         me = lp.current()
-        self._jobs, self._peers, self._index = jobs, peers, me.replica_index
+        self._jobs = jobs
+        self._peers = peers
+        self._index = me.replica_index
         self._deadly = deadly if me.attempt == 1 else []
         self._store = BlockStore(self._run)
         self._store.put(Task(SYNCHRONIZATION, -1, self._index), [first, np.zeros_like(first)])
@@ -43,22 +46,22 @@ class Executor:
 
     @lp.idempotent
     def execute(self, tasks: Sequence[Task]) -> None:
-        """Run them, in order. All of the dispatch before has been done, by all executors."""
+        """Run the tasks in order. All executors have finished the dispatch before this one."""
         self._store.drop(before=tasks[0].iteration - 1)
         blocks = [self._store.make(task) for task in tasks][-1]
         last = tasks[-1]
         if last.job == SYNCHRONIZATION:
-            # Of two, since others may still lack blocks that are made from the older one.
+            # Keep two versions: others may still need blocks that are made from the older one.
             lp.current().save((last, blocks), version=last.iteration + 1, keep=2)
 
     @lp.idempotent
     def get(self, block: Block) -> Array:
-        """Return a block; make it if it is not there."""
+        """Return a block. Make it if it is missing."""
         return self._store.get(block)
 
     @lp.idempotent
     def made(self) -> tuple[int, int]:
-        """How many tasks were run in this attempt, and which one it is."""
+        """Return how many tasks ran in this attempt, and the number of the attempt."""
         return len(self._store.made), lp.current().attempt
 
     def _run(self, task: Task) -> list[Array]:
@@ -68,7 +71,7 @@ class Executor:
         return blocks
 
     def _get(self, blocks: Sequence[Block]) -> list[Array]:
-        """Get blocks from wherever they are, all at once."""
+        """Return blocks. Those of peers are requested all at once."""
         futures = {
             block: lp.submit(self._peers[block.task.executor].get, block)
             for block in blocks

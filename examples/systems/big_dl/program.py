@@ -17,12 +17,12 @@ from examples.systems.big_dl.executor import Executor
 
 
 class Trained(NamedTuple):
-    """What the driver returns.
+    """The result of the driver.
 
     Attributes:
         made: How many tasks each executor has run, in its last attempt.
-        attempts: Which one that is.
-        seconds: What an iteration has taken.
+        attempts: The number of that attempt.
+        seconds: The time of an iteration.
     """
 
     parameters: Array
@@ -32,7 +32,7 @@ class Trained(NamedTuple):
 
 
 class Result(NamedTuple):
-    """That, and what has gone over the edges."""
+    """The result of the driver, and the traffic over the edges."""
 
     trained: Trained
     edges: lp.edges.Edges
@@ -42,7 +42,9 @@ def drive(
     executors: Sequence[lp.CourierClient[Executor]], iterations: int, group: int | None
 ) -> Trained:
     """Dispatch the tasks of all iterations, then put the slices together."""
-    indices, all_of, each_of = range(len(executors)), lp.scatter(executors), lp.broadcast(executors)
+    indices = range(len(executors))
+    all_of = lp.scatter(executors)
+    each_of = lp.broadcast(executors)
     each_of.made()  # they have all started: the clock may begin
     began = time.perf_counter()
     for jobs in dispatches(iterations, group):
@@ -50,9 +52,9 @@ def drive(
         all_of.execute(lp.parts(tasks))
     seconds = (time.perf_counter() - began) / iterations
     last = [Block(Task(SYNCHRONIZATION, iterations - 1, i), 0) for i in indices]
-    made, attempts = zip(*each_of.made(), strict=True)
+    n_made, attempts = zip(*each_of.made(), strict=True)
     parameters = np.concatenate(all_of.get(lp.parts(last)))
-    return Trained(parameters, list(made), list(attempts), seconds)
+    return Trained(parameters, list(n_made), list(attempts), seconds)
 
 
 def fit(
@@ -62,10 +64,10 @@ def fit(
     momentum: float = 0.0,
     deadly: Sequence[Task] = (),
 ) -> Result:
-    """Train with so many executors.
+    """Train with a number of executors.
 
     Args:
-        group: How many iterations are dispatched together; if None each job is, by itself.
+        group: How many iterations the driver dispatches together. None: it dispatches each job by itself.
         deadly: Tasks in which executors die, once.
     """
     running = lp.launch(
@@ -83,7 +85,7 @@ def make_program(
     momentum: float = 0.0,
     deadly: Sequence[Task] = (),
 ) -> lp.Program:
-    """Return the graph."""
+    """Return the graph: driver → executors, each of which has an edge to all others."""
     nodes = [lp.CourierNode(Executor) for _ in range(executors)]
     peers = [node.create_handle() for node in nodes]
     slices = np.array_split(problem.first_parameters, executors)

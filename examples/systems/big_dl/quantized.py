@@ -1,4 +1,4 @@
-"""The trained network in int8: weights and activations are whole numbers, with a scale for each row."""
+"""The trained network in int8. Weights and activations are whole numbers, with a scale for each row."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -36,7 +36,7 @@ def quantize_rows(matrix: Array) -> tuple[npt.NDArray[np.int8], Array]:
 
 
 def accuracy(layers: Sequence[Layer], digits: Digits) -> float:
-    """Return the share of digits that get the highest score; products are added up in int32."""
+    """Return the share of images whose digit gets the highest score; products are added up in int32."""
     values = digits.images
     for i, layer in enumerate(layers):
         inputs, scales = quantize_rows(np.tanh(values) if i else values)

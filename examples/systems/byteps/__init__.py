@@ -1,1 +1,1 @@
-"""BytePS: spare machines add up gradients, in shares so that all machines' links are equally busy."""
+"""BytePS: spare machines add up gradients, in such shares that all machines' links are equally busy."""

@@ -25,7 +25,8 @@ def main(_: list[str]) -> None:
         slice_size=6,
         learning_rate=0.01,
     )
-    n, first = problem.workers, problem.first_parameters
+    n = problem.workers
+    first = problem.first_parameters
     alone = train_alone(problem, MOMENTUM)
     by_ranks = lp.run(all_reduce_program(problem), preload=["numpy"])["rank"]
     layers = networks.matrices(problem.widths, first)

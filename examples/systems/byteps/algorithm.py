@@ -1,4 +1,4 @@
-"""Which gradients go first, so that the next forward need not wait: as BytePS does it.
+"""BytePS's order of gradients: those of the first layers overtake others, so that forward needn't wait.
 
     backward   layer 2 ─── layer 1 ─── layer 0      forward   layer 0 ─── layer 1 ─── layer 2
                   ▼           ▼           ▼                      ▲           ▲           ▲
@@ -19,25 +19,27 @@ Event = tuple[str, Partition]
 
 
 class SendQueue:
-    """Lets partitions go, the first layer's before all others, with no more than `credit` bytes under way.
+    """A queue that sends partitions, the first layer's before all others, with a limit on bytes under way.
 
-    A credit is given back when the server has the partition, not when its sum is there: else two workers
-    that let different ones go first would wait for each other for ever.
+    A partition's credit comes back when the server has the partition, not when its sum is there. Otherwise
+    two workers that send different partitions first would wait for each other for ever.
 
     Args:
-        send: Begins to send a partition; `arrived` is to be called when the server has it.
-        credit: How many bytes may be under way; one partition may always be.
-        by_priority: Whether the first layer goes first; else what is ready first.
+        send: Begins to send a partition. Its owner calls `arrived` when the server has the partition.
+        credit: How many bytes may be under way; one partition always may.
+        by_priority: True if the first layer goes first. Else partitions go in the order of their `put`.
 
     Attributes:
-        events: What has happened to partitions, in order: ready, sent, arrived.
+        events: The events of partitions, in order: ready, sent, arrived.
     """
 
     def __init__(
         self, send: Callable[[Partition], None], credit: int, by_priority: bool = True
     ) -> None:
         self.events: list[Event] = []
-        self._send, self._credit, self._by_priority = send, credit, by_priority
+        self._send = send
+        self._credit = credit
+        self._by_priority = by_priority
         self._ready: list[tuple[int, int, Partition]] = []
         self._bytes_under_way = 0
         self._lock = threading.Lock()
@@ -83,8 +85,9 @@ def train_step(
     Args:
         widths, layers: The network, and the parameters of each of its layers.
         digits: The batch.
-        before: Called with each layer's number before the layer is used: to get its sum, and update it.
-        send: Takes each layer's number and gradient as soon as this is made, from the last layer on.
+        before: Called with each layer's number before the layer is used; it gets the layer's sum and updates
+            it.
+        send: Called with each layer's number and gradient as soon as backward has made it.
     """
     values = [digits.images]
     for i, layer in enumerate(layers):

@@ -1,4 +1,4 @@
-"""What the papers claim, checked on what the workers have returned and on what has gone over the edges."""
+"""Checks of the papers' claims, on the workers' results and on the traffic over the edges."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from examples.systems.byteps.worker import CREDIT, Trained
 def check_sums(
     setting: str, trained: Sequence[Trained], alone: str, by_ranks: Sequence[str]
 ) -> None:
-    """Sums are those of one process, and of all-reduce, which adds up in the same order."""
+    """Check that sums are those of one process, and of all-reduce, which adds up in the same order."""
     digests = sorted({alone, *by_ranks, *(each.sha256 for each in trained)})
     check(
         len(digests) == 1,
@@ -24,7 +24,7 @@ def check_sums(
 
 
 def check_bytes(edges: lp.edges.Edges, n: int, k: int, n_bytes: int) -> None:
-    """What goes over each machine's link is what the paper has computed."""
+    """Check that each machine's link carries what the paper has computed."""
     least = 2 * n * (n - 1) / (n * n + k * n - 2 * k)
     links = over_links(edges)
     shares = [n_of_link / n_bytes for link in links.values() for n_of_link in link]
@@ -37,21 +37,21 @@ def check_bytes(edges: lp.edges.Edges, n: int, k: int, n_bytes: int) -> None:
 
 
 def over_links(edges: lp.edges.Edges) -> dict[str, tuple[int, int]]:
-    """Return what each machine has sent and got, without what stays on it."""
+    """Return how many bytes each machine has sent to others and received from them."""
     between = [row for row in edges if row.caller != row.server]
     machines = {name for row in between for name in (row.caller, row.server)}
-    sent = dict.fromkeys(sorted(machines), 0)
-    got = dict(sent)
+    n_sent = dict.fromkeys(sorted(machines), 0)
+    n_received = dict(n_sent)
     for row in between:
-        sent[row.caller] += row.bytes_sent
-        got[row.server] += row.bytes_sent
-        sent[row.server] += row.bytes_received
-        got[row.caller] += row.bytes_received
-    return {machine: (sent[machine], got[machine]) for machine in sent}
+        n_sent[row.caller] += row.bytes_sent
+        n_received[row.server] += row.bytes_sent
+        n_sent[row.server] += row.bytes_received
+        n_received[row.caller] += row.bytes_received
+    return {machine: (n_sent[machine], n_received[machine]) for machine in n_sent}
 
 
 def check_partitions(trained: Sequence[Trained], largest_layer: int) -> None:
-    """Layers are larger than what goes in one message."""
+    """Check that large layers are cut into smaller partitions."""
     sizes = [each.n_bytes for of_worker in trained for _, each in of_worker.trace]
     check(
         max(sizes) <= PARTITION_BYTES < largest_layer,
@@ -61,22 +61,23 @@ def check_partitions(trained: Sequence[Trained], largest_layer: int) -> None:
 
 
 def check_credit(trained: Sequence[Trained]) -> None:
-    """More than the credit is never under way."""
+    """Check that at most the credit is under way at any time."""
     most = max(most_under_way(of_worker.trace) for of_worker in trained)
     check(most <= CREDIT, f"at most {CREDIT:,} bytes are under way from a worker", f"{most:,}")
 
 
 def most_under_way(trace: Sequence[Event]) -> int:
-    """Return the most bytes that were sent, and had not arrived."""
-    under_way = most = 0
-    for what, partition in trace:
-        under_way += {"ready": 0, "sent": 1, "arrived": -1}[what] * partition.n_bytes
+    """Return the most bytes that were sent and had not arrived yet."""
+    under_way = 0
+    most = 0
+    for event, partition in trace:
+        under_way += {"ready": 0, "sent": 1, "arrived": -1}[event] * partition.n_bytes
         most = max(most, under_way)
     return most
 
 
 def check_overtaking(trained: Sequence[Trained], without: Sequence[Trained]) -> None:
-    """Gradients of the first layer, which are made last, leave before others that wait."""
+    """Check that gradients of the first layer, which are made last, leave before others that wait."""
     by_priority = [each for of_worker in trained for each in departures(of_worker.trace)]
     in_order = [each for of_worker in without for each in departures(of_worker.trace)]
     n_overtaken = sum(each.n_overtaken for each in by_priority if each.partition.layer == 0)
@@ -90,11 +91,11 @@ def check_overtaking(trained: Sequence[Trained], without: Sequence[Trained]) -> 
 
 
 class Departure(NamedTuple):
-    """That a partition was sent.
+    """The departure of a partition from a queue.
 
     Attributes:
-        n_overtaken: How many others waited that were ready before it.
-        is_too_early: Whether one of an earlier layer waited.
+        n_overtaken: How many other partitions were ready before it, and still waited.
+        is_too_early: True if a partition of an earlier layer still waited.
     """
 
     partition: Partition
@@ -103,19 +104,19 @@ class Departure(NamedTuple):
 
 
 def departures(trace: Sequence[Event]) -> Iterator[Departure]:
-    """Return what has left a queue, in order."""
+    """Yield the departures from a queue, in order."""
     waiting: list[Partition] = []
-    for what, partition in trace:
-        if what == "ready":
+    for event, partition in trace:
+        if event == "ready":
             waiting.append(partition)
-        elif what == "sent":
-            is_too_early = any(other.layer < partition.layer for other in waiting)
+        elif event == "sent":
+            is_too_early = any(candidate.layer < partition.layer for candidate in waiting)
             yield Departure(partition, waiting.index(partition), is_too_early)
             waiting.remove(partition)
 
 
 def check_iteration_time(layers: Sequence[Sequence[Partition]]) -> None:
-    """The forward of the first layer begins while others' gradients are on their way: in logical time."""
+    """Compare iterations in logical time: with priority, forward begins while gradients are on their way."""
     everything = sum(each.n_bytes for layer in layers for each in layer)
     in_order, by_priority, at_once = (
         iteration_time(layers, credit, is_by_priority)
@@ -129,7 +130,7 @@ def check_iteration_time(layers: Sequence[Sequence[Partition]]) -> None:
 
 
 def check_kill(disturbed: Sequence[Trained], undisturbed: Sequence[Trained]) -> None:
-    """A server that is started again has from the workers what it needs."""
+    """Check that a server that was started again got from the workers what it needed."""
     n_same = sum(a.sha256 == b.sha256 for a, b in zip(disturbed, undisturbed, strict=True))
     attempts = disturbed[0].attempts
     check(

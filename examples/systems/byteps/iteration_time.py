@@ -1,8 +1,9 @@
-"""How long an iteration takes in logical time, in which nothing takes time but what is written here.
+"""The logical time of an iteration, in which only layers and partitions take time.
 
-The forward and the backward of a layer take 1, a partition of 4 MB takes 1 on the link, a smaller one as much
-less. Partitions follow each other on the link; the next forward of a layer begins when all of its own have
-gone. No clock is read: the answer is exact, and the same on a busy machine.
+The forward of a layer takes 1, and so does its backward. A partition of 4 MB takes 1 on the link, and a
+smaller one proportionally less. Partitions follow each other on the link. The next forward of a layer begins
+when all partitions of the layer have arrived. No clock is read, so the answer is exact, and the same on a
+busy machine.
 """
 
 import heapq
@@ -16,9 +17,10 @@ from examples.systems.byteps.placement import PARTITION_BYTES, Partition
 def iteration_time(
     layers: Sequence[Sequence[Partition]], credit: int, by_priority: bool
 ) -> Fraction:
-    """Return what a backward and the forward after it take, with the partitions of each layer."""
+    """Return how long a backward and the forward after it take, with these partitions of each layer."""
     arrivals: list[tuple[Fraction, int, Partition]] = []
-    free_at = now = Fraction(0)
+    now = Fraction(0)
+    free_at = Fraction(0)
     done_at = [Fraction(0)] * len(layers)
 
     def send(partition: Partition) -> None:

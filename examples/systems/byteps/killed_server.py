@@ -12,14 +12,15 @@ from examples.systems.byteps.server import KeepsGradients, SummationServer
 
 
 class KilledServer(SummationServer):
-    """Dies, once, when worker 0 has all its sums of a step, and no other worker has one of them."""
+    """A server that dies once: when worker 0 has all its sums of a step, and no other worker has any."""
 
     def __init__(
         self, index: int, workers: Sequence[lp.CourierClient[KeepsGradients]], kill_at: int
     ) -> None:
         self._kill_at = kill_at if lp.current().attempt == 1 else None
         super().__init__(index, workers)
-        self._is_time, self._is_over = threading.Event(), threading.Event()
+        self._is_time = threading.Event()
+        self._is_over = threading.Event()
 
     def run(self) -> None:
         if self._kill_at is not None:
@@ -32,7 +33,7 @@ class KilledServer(SummationServer):
     @lp.idempotent
     def push(self, worker: int, step: int, partition: Partition, gradient: Array) -> None:
         if self._kill_at is not None and step == self._kill_at + 1:
-            self._is_time.set()  # since worker 0 has gone on
+            self._is_time.set()  # worker 0 has gone on
             self._is_over.wait()
         super().push(worker, step, partition, gradient)
 

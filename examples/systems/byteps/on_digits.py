@@ -1,4 +1,4 @@
-"""The problem that all parameter servers here are given."""
+"""BytePS on the problem that all systems share."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from examples.systems.byteps.program import make_program
 
 
 def train(problem: Problem, is_killed: bool) -> Learned:
-    """Train with half as many spare machines as workers; the first of them may be killed half-way."""
+    """Train with half as many spare machines as workers. The first of them may be killed half-way."""
     kill_at = problem.steps // 2 if is_killed else None
     running = lp.launch(make_program(problem, max(problem.workers // 2, 1), kill_at=kill_at))
     running.wait()

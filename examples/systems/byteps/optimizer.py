@@ -1,4 +1,4 @@
-"""Gradient descent with momentum: what workers do with a sum, and servers know nothing of."""
+"""Gradient descent with momentum. Workers do this with a sum; servers know nothing of it."""
 
 import numpy as np
 
@@ -6,11 +6,13 @@ from examples._shared.digits import Array
 
 
 class Momentum:
-    """Lets parameters follow mean gradients, in place."""
+    """The optimizer. It changes the parameters in place."""
 
     def __init__(self, parameters: Array, learning_rate: float, momentum: float) -> None:
-        self._parameters, self._velocity = parameters, np.zeros_like(parameters)
-        self._learning_rate, self._momentum = learning_rate, momentum
+        self._parameters = parameters
+        self._velocity = np.zeros_like(parameters)
+        self._learning_rate = learning_rate
+        self._momentum = momentum
 
     def step(self, mean: Array) -> None:
         self._velocity *= self._momentum

@@ -1,4 +1,4 @@
-"""What the workers must arrive at: one process that adds up all gradients, and ranks that all-reduce them."""
+"""The truth for the workers: one process that adds up all gradients, and ranks that all-reduce them."""
 
 import hashlib
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from examples.systems.byteps.optimizer import Momentum
 
 
 def train_alone(problem: Problem, momentum: float) -> str:
-    """Return the digest of the parameters, where gradients are added up in the workers' order."""
+    """Return the digest of the parameters. Gradients are added up in the workers' order."""
 
     def total(parameters: Array, step: int) -> Array:
         gradients = (problem.gradient(parameters, step, i) for i in range(problem.workers))

@@ -1,4 +1,4 @@
-"""Which server adds up which part of the gradients, and in which pieces these travel."""
+"""The placement of gradients: each server's share of them, and the pieces in which they travel."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -10,22 +10,24 @@ PARTITION_BYTES = 4_096_000
 
 
 def placement(n: int, k: int) -> list[float]:
-    """Return the share of each server: those beside the n workers, then those of k spare machines.
+    """Return the share of each server: first of those beside the n workers, then of k spare machines.
 
-    With these, what goes over each machine's link is the same, and the least possible: see README.md.
+    With these shares each machine's link carries the same, and the least possible: see README.md.
     """
     if k >= n:
         return [0.0] * n + [1 / k] * k
-    whole = n * n + k * n - 2 * k
-    return [(n - k) / whole] * n + [2 * (n - 1) / whole] * k
+    total = n * n + k * n - 2 * k
+    return [(n - k) / total] * n + [2 * (n - 1) / total] * k
 
 
 def traffic(n: int, shares: Sequence[float]) -> list[float]:
-    """Return what each machine sends per byte of gradients, which is also what it gets.
+    """Return how many bytes each machine sends per byte of gradients. It receives as many.
 
-    A worker sends all but what the server beside it adds up; that one sends its sums to the n - 1 others.
+    A worker sends everything except what the server beside it adds up. That server sends its sums to the
+    n - 1 other workers.
     """
-    beside, spare = shares[:n], shares[n:]
+    beside = shares[:n]
+    spare = shares[n:]
     return [1 - share + (n - 1) * share for share in beside] + [n * share for share in spare]
 
 
@@ -43,8 +45,9 @@ class Partition(NamedTuple):
 
 
 def cut(layer_sizes: Iterable[int], shares: Sequence[float]) -> list[list[Partition]]:
-    """Return the partitions of each layer: every server's share of it, in pieces of 4 MB at most."""
-    longest, layers = PARTITION_BYTES // np.dtype(np.float64).itemsize, []
+    """Return the partitions of each layer: every server's share of it, in pieces of at most 4 MB."""
+    longest = PARTITION_BYTES // np.dtype(np.float64).itemsize
+    layers = []
     for layer, size in enumerate(layer_sizes):
         ends = [round(size * share) for share in itertools.accumulate(shares)]
         layers.append(

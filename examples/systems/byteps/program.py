@@ -1,4 +1,4 @@
-"""The graph: on each worker's machine a summation server beside it, and one on each spare machine.
+"""The graph: a summation server beside each worker, on its machine, and one on each spare machine.
 
     machine of worker 0 … n-1                      spare machine 0 … k-1
     ┌────────┐ pushes   ┌────────┐                 ┌────────┐
@@ -6,7 +6,7 @@
     │        │ ◀─────── │        │                 │        │
     └────────┘ sums     └────────┘                 └────────┘
 
-Every worker has an edge to every server. Servers have edges back, for when they are started again.
+Every worker has an edge to every server. Servers have edges back, which they use when they are started again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def make_program(
     momentum: float = 0.0,
     kill_at: int | None = None,
 ) -> lp.Program:
-    """Return the graph for some spare machines; at a step the server of the first one may be killed."""
+    """Return the graph for some spare machines. The server of the first one may be killed at a step."""
     if kill_at is not None and kill_at + 1 >= problem.steps:
         raise ValueError(
             f"no server can be killed after step {kill_at} of {problem.steps}, the last"

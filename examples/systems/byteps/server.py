@@ -1,4 +1,4 @@
-"""The summation service: it adds up, and knows nothing of networks, learning rates or optimizers."""
+"""The summation service. It adds up, and knows nothing of networks, learning rates or optimizers."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from examples.systems.byteps.placement import Partition
 
 
 class KeepsGradients(Protocol):
-    """What a server needs of a worker."""
+    """The method of a worker that servers call."""
 
     def kept(self, server: int) -> dict[tuple[int, Partition], Array]:
-        """Return its gradients for a server, of this step and of the last, by step and partition."""
+        """Return the worker's gradients for a server, of this step and the last, by step and partition."""
 
 
 class SummationServer:
-    """Adds up the gradients that workers push, and gives each of them the sums.
+    """A server that adds up the gradients that workers push, and gives each worker the sums.
 
-    It saves nothing. One that is started again asks the workers for what they pushed to the one before:
-    each keeps its gradients of this step and of the last. Nothing older can be missing: a worker that is
-    in step s + 2 has sums of step s + 1, so all have pushed these, and had all sums of step s before.
+    It saves nothing. If it is started again, it asks the workers for what they pushed to the attempt before:
+    each keeps its gradients of this step and of the last. Nothing older can be missing: a worker in step s +
+    2 has sums of step s + 1, so all workers have pushed for that step, and had all sums of step s before.
 
     Args:
-        index: Its number among the servers.
-        workers: All that push.
+        index: The server's number among the servers.
+        workers: All workers that push.
     """
 
     def __init__(self, index: int, workers: Sequence[lp.CourierClient[KeepsGradients]]) -> None:
         self._n_workers = len(workers)
         self._pushed: defaultdict[tuple[int, Partition], dict[int, Array]] = defaultdict(dict)
-        self._sums: dict[Partition, tuple[int, Array]] = {}  # the last ones, and of which step
+        self._sums: dict[Partition, tuple[int, Array]] = {}  # the newest sums, each with its step
         self._changed = threading.Condition()
         if lp.current().attempt > 1:
             for worker, client in enumerate(workers):
@@ -46,14 +46,14 @@ class SummationServer:
         """Take a worker's gradient; the last one completes the sum."""
         with self._changed:
             if step <= self._last_step(partition):
-                return  # made again: it is in the sum already
+                return  # the call was made again: the gradient is in the sum already
             pushed = self._pushed[step, partition]
             pushed[worker] = gradient
             if len(pushed) == self._n_workers:
-                # In the workers' order, so that the bits do not depend on which came first.
+                # Add up in the workers' order, so that the bits don't depend on which came first.
                 total = pushed[0].copy()
-                for other in range(1, self._n_workers):
-                    total += pushed[other]
+                for number in range(1, self._n_workers):
+                    total += pushed[number]
                 del self._pushed[step, partition]
                 self._sums[partition] = step, total
                 self._changed.notify_all()
@@ -70,4 +70,7 @@ class SummationServer:
         return lp.current().attempt
 
     def _last_step(self, partition: Partition) -> int:
-        return self._sums[partition][0] if partition in self._sums else -1
+        if partition not in self._sums:
+            return -1
+        step, _ = self._sums[partition]
+        return step

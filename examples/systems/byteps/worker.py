@@ -1,4 +1,4 @@
-"""A worker: it computes gradients, pushes them, and pulls their sums. The optimizer is here."""
+"""A worker: it computes gradients, pushes them, and pulls their sums. It has the optimizer."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ RESULT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Trained:
-    """What a worker returns.
+    """The result of a worker.
 
     Attributes:
-        parameters: None if they are so many that their digest has to do.
-        trace: What has happened in its queue.
-        attempts: Which one each server is in, in the end.
+        parameters: The parameters; None if there are too many, so that their digest must do.
+        trace: The events of its queue.
+        attempts: The attempt of each server at the end.
     """
 
     sha256: str
@@ -42,14 +42,14 @@ class Trained:
 
 
 class Worker:
-    """Trains in step with the others, on its slice of every batch.
+    """A worker. It trains in step with the others, on its slice of every batch.
 
     Args:
-        problem: What is trained.
-        servers: Those beside the workers, then those of spare machines.
-        shares: What each of them adds up.
-        by_priority: Whether the gradients of the first layer overtake others.
-        momentum: Of the optimizer.
+        problem: The problem to train on.
+        servers: The servers beside the workers, then those of spare machines.
+        shares: The share of the gradients that each server adds up.
+        by_priority: True if the gradients of the first layer overtake others.
+        momentum: The momentum of the optimizer.
     """
 
     def __init__(
@@ -60,14 +60,15 @@ class Worker:
         by_priority: bool,
         momentum: float,
     ) -> None:
-        self._problem, self._servers = problem, servers
+        self._problem = problem
+        self._servers = servers
         self._index = lp.current().replica_index
         threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
         self._parameters = problem.first_parameters
         self._layers = networks.matrices(problem.widths, self._parameters)
         rates = problem.learning_rate, momentum
         self._optimizers = [Momentum(layer, *rates) for layer in self._layers]
-        # Each begins with another server, so that not all send to the same one.
+        # Each worker begins with another server, so that they don't all send to the same one.
         self._partitions = [
             sorted(partitions, key=lambda each: (each.server - self._index) % len(shares))
             for partitions in cut([layer.size for layer in self._layers], shares)
@@ -100,11 +101,14 @@ class Worker:
         )
 
     def _push(self, step: int, layer: int, gradient: Array) -> None:
-        """Put a layer's gradient into the queue; all sums of the step before are here."""
+        """Put a layer's gradient into the queue. All sums of the step before have come."""
         self._step = step
-        made = {(step, each): gradient[each.begin : each.end] for each in self._partitions[layer]}
-        kept = {key: value for key, value in self._kept.items() if key[0] >= step - 1}
-        self._kept = kept | made  # in one go: a server may be asking for it
+        gradients = {
+            (step, each): gradient[each.begin : each.end] for each in self._partitions[layer]
+        }
+        recent = {key: value for key, value in self._kept.items() if key[0] >= step - 1}
+        # Replace the dict at once: a server may be reading it in `kept` at this moment.
+        self._kept = recent | gradients
         self._queue.put(self._partitions[layer])
 
     def _send(self, partition: Partition) -> None:
@@ -120,7 +124,7 @@ class Worker:
         return partition, server.pull(step, partition)
 
     def _update(self, layer: int) -> None:
-        """Wait for the sum of a layer's gradients, and let its parameters follow the mean."""
+        """Wait for the sum of a layer's gradients, and update its parameters by the mean."""
         total = np.empty(self._layers[layer].size)
         for _ in self._partitions[layer]:
             partition, part = self._sums[layer].get().result()

@@ -40,23 +40,23 @@ def main(_: list[str]) -> None:
 
     program = make_program(data, submissions, AGENTS, MASTER_DIES_AT, PORT.value)
     running = lp.launch(program, preload=["numpy"])
-    (found,) = running.results("user")
+    (findings,) = running.results("user")
     attempts = [attempt for of_agent in running.results("agent") for attempt in of_agent]
     running.wait()
     expected = [1 + (0 if k else len(agent.kills)) for agent in AGENTS for k in range(agent.slots)]
-    history = found.history
+    history = findings.history
     curves = claims.curves_alone(history, data, asha)
     everything = [submission.experiment for submission in submissions]
     claims.check_asha(history, asha)
     claims.check_bits(history, curves, attempts, expected)
     claims.check_restarts(history, len(MASTER_DIES_AT))
-    claims.check_preempted(history, curves, found.seen)
+    claims.check_preempted(history, curves, findings.seen)
     claims.check_allocations(history, everything, pools_of(AGENTS))
-    claims.check_slots(found.seen, history, sum(attempts) - len(attempts))
-    claims.check_page(found.page, history)
+    claims.check_slots(findings.seen, history, sum(attempts) - len(attempts))
+    claims.check_page(findings.page, history)
     claims.check_budget(history, asha, curves, 0.3)
     if PAGE.value:
-        Path(PAGE.value).write_text(found.page)
+        Path(PAGE.value).write_text(findings.page)
     done()
 
 

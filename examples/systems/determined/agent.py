@@ -1,8 +1,8 @@
-"""An agent's slot: it asks the master for work, and is a rank of a trial until that leaves it.
+"""An agent's slot: it asks the master for work, and is a rank of a trial until the trial leaves it.
 
 Ranks of a trial ask each other for their gradients, over edges from slot to slot:
 
-    rank 0 ◀──give──▶ rank 1        the master has told each of them on which slots the others are
+    rank 0 ◀──give──▶ rank 1        the master tells each of them on which slots the others are
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 
 class Kill(NamedTuple):
-    """A slot dies when it begins this epoch, of those that it trains as one of at least so many ranks."""
+    """A kill of a slot: when it begins this epoch, counted over its trials with at least so many ranks."""
 
     epoch: int
     ranks: int = 1
@@ -37,12 +37,12 @@ class GangLost(Exception):
 
 
 class Slot:
-    """One of an agent's slots; it runs one trial at a time.
+    """One of an agent's slots. It runs one trial at a time.
 
     Args:
-        pool: `cpu` or `gpu`, a label: the master gives it trials for that.
-        data: What trials learn from, and what they are measured on.
-        kills: In which attempts it dies, and when.
+        pool: A label, `cpu` or `gpu`. The master gives the slot trials for this pool.
+        data: The digits to train on, and those that are held out.
+        kills: The attempts in which the slot dies, and when.
         slots: All slots of all agents, by name.
     """
 
@@ -56,25 +56,32 @@ class Slot:
         slots: dict[str, lp.CourierClient[Slot]],
     ) -> None:
         threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
-        self._name, self._pool, self._data = lp.current().name, pool, data
-        self._master, self._user, self._slots = master, user, slots
-        self._kill, self._epochs = kills.get(lp.current().attempt), 0
+        self._name = lp.current().name
+        self._pool = pool
+        self._data = data
+        self._master = master
+        self._user = user
+        self._slots = slots
+        self._kill = kills.get(lp.current().attempt)
+        self._epochs = 0
         self._changed = threading.Condition()
         self._given: dict[tuple[int, int], object] = {}
-        self._over = 0  # the allocations up to this one are over for this slot
+        self._over = 0  # allocations up to this number are over for this slot
         self._stop = lp.stop_event()
         lp.register_stop_handler(self._wake)
 
     def run(self) -> int:
-        """Work until there is no more to do; return the attempt."""
-        while (work := self._next_work()) is not None:
+        """Work until there is nothing left to do. Return the attempt."""
+        while True:
+            work = self._next_work()
+            if work is None:
+                return lp.current().attempt
             self._user.saw(work.allocation, work.trial, work.epochs)
             with suppress(GangLost):
                 self._train(work)
-        return lp.current().attempt
 
     def give(self, allocation: int, step: int) -> object:
-        """Return what this rank has for the others in a step of an allocation; waits until it comes to it."""
+        """Return this rank's value in a step of an allocation. Wait until the rank gets to that step."""
         key = (allocation, step)
         with self._changed:
             self._changed.wait_for(
@@ -99,7 +106,9 @@ class Slot:
         return answer.result()
 
     def _train(self, work: Work) -> None:
-        rank, size, steps = work.slots.index(self._name), len(work.slots), itertools.count()
+        rank = work.slots.index(self._name)
+        size = len(work.slots)
+        steps = itertools.count()
         training_data, held_out = self._data
 
         def gradients(parameters: Array, batch: Digits) -> list[Array]:
@@ -107,11 +116,13 @@ class Slot:
             return self._exchange(work, next(steps), own)
 
         def ask(question: Callable[..., Answer], *args: object) -> Answer:
-            """Rank 0 asks the master, and all hear the answer."""
+            """Let rank 0 ask the master, and tell all ranks the answer."""
             answer = question(work.allocation, *args) if rank == 0 else None
             return cast(Answer, self._exchange(work, next(steps), answer)[0])
 
-        parameters, epochs, target = work.parameters, work.epochs, work.target
+        parameters = work.parameters
+        epochs = work.epochs
+        target = work.target
         if parameters is None:
             parameters = training.first_parameters(work.number)
         while target:
@@ -123,25 +134,26 @@ class Slot:
                 if not ask(self._master.goes_on):
                     ask(self._master.save, epoch + 1, parameters)
                     return
-            epochs, loss = target, training.loss(parameters, held_out)
+            epochs = target
+            loss = training.loss(parameters, held_out)
             target = ask(self._master.report, epochs, loss, parameters)
 
     def _exchange(self, work: Work, step: int, value: Given) -> list[Given]:
-        """Give a value; return those of all ranks, in their order."""
+        """Give this rank's value to the others. Return the values of all ranks, in their order."""
         with self._changed:
             self._given[work.allocation, step] = value
-            # All have what was given before the last step: to that they have come since.
+            # All ranks have got to the last step, so they have the values of the step before it.
             self._given.pop((work.allocation, step - 2), None)
             self._changed.notify_all()
         try:
-            others = {
+            by_slot = {
                 name: cast(Given, self._slots[name].give(work.allocation, step))
                 for name in work.slots
                 if name != self._name
             }
         except (lp.courier.OutcomeUnknown, lp.courier.WorkerFailed) as error:
             raise GangLost(f"a rank of allocation {work.allocation} has died") from error
-        return [others.get(name, value) for name in work.slots]
+        return [by_slot.get(name, value) for name in work.slots]
 
     def _begin_epoch(self, ranks: int) -> None:
         self._raise_if_stopped()

@@ -1,6 +1,6 @@
-"""Searchers: which hyperparameters are tried, and for how many epochs.
+"""Searchers: they decide which hyperparameters to try, and for how many epochs.
 
-A searcher is told the losses of trials, in some order, and knows nothing else: told again, it is the same.
+A searcher knows only the losses of trials, in some order. Told the same again, it decides the same.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Hyperparameters = dict[str, float]
 
 
 class Start(NamedTuple):
-    """A new trial; those of a searcher are numbered in the order of their starts.
+    """A new trial. The trials of a searcher are numbered in the order of their starts.
 
     Attributes:
-        epochs: How many it trains before it reports, those of its parent included.
+        epochs: How many epochs it trains before it reports, including those of its parent.
         parent: The trial from whose checkpoint it begins.
     """
 
@@ -28,22 +28,23 @@ class Start(NamedTuple):
 
 
 class Searcher:
-    """Decides what is trained: each of some points, to the end."""
+    """A searcher that trains each of some points to the end."""
 
     def __init__(self, points: list[Hyperparameters], epochs: int) -> None:
-        self._points, self._epochs = points, epochs
+        self._points = points
+        self._epochs = epochs
 
     def begin(self) -> list[Start]:
         """Return the first trials."""
         return [Start(point, self._epochs) for point in self._points]
 
     def report(self, trial: int, epochs: int, loss: float) -> tuple[int, list[Start]]:
-        """Return up to which epoch the trial trains now, 0 if it is closed; and new trials."""
+        """Return the epoch up to which the trial trains now, 0 if it is closed, and new trials."""
         return 0, []
 
 
 class Grid(Searcher):
-    """Trains every combination of some values."""
+    """A searcher that trains every combination of some values."""
 
     def __init__(self, values: dict[str, Sequence[float]], epochs: int) -> None:
         points = itertools.product(*values.values())
@@ -51,7 +52,7 @@ class Grid(Searcher):
 
 
 class Random(Searcher):
-    """Trains points that are drawn at random."""
+    """A searcher that trains points drawn at random."""
 
     def __init__(self, trials: int, epochs: int, seed: int = 0) -> None:
         drawn = 10 ** np.random.default_rng(seed).uniform([-3, -6], [-0.3, -2], (trials, 2))
@@ -59,11 +60,12 @@ class Random(Searcher):
 
 
 class Asha(Random):
-    """At each rung goes on with a trial if it is among the best 1/eta of those that have come so far."""
+    """ASHA. At each rung a trial goes on if it is among the best 1/eta of those that have come so far."""
 
     def __init__(self, trials: int, rungs: Sequence[int], eta: int = 3, seed: int = 0) -> None:
         super().__init__(trials, rungs[0], seed)
-        self._next, self._eta = dict(itertools.pairwise(rungs)), eta
+        self._next = dict(itertools.pairwise(rungs))
+        self._eta = eta
         self._losses: dict[int, list[float]] = {rung: [] for rung in rungs}
 
     def report(self, trial: int, epochs: int, loss: float) -> tuple[int, list[Start]]:
@@ -74,14 +76,16 @@ class Asha(Random):
 
 
 class Pbt(Random):
-    """After a round the worse half begins anew from checkpoints of the better, with values a little changed.
+    """PBT. After a round, the worse half starts again from checkpoints of the better, with changed values.
 
-    Each round has trials of its own, which end with it; so none waits for others, and has slots meanwhile.
+    Each round has trials of its own, which end with it. So no trial holds slots while it waits for others.
     """
 
     def __init__(self, members: int, rounds: int, epochs: int, seed: int = 0) -> None:
         super().__init__(members, epochs, seed)
-        self._end, self._seed, self._losses = rounds * epochs, seed, dict[int, float]()
+        self._end = rounds * epochs
+        self._seed = seed
+        self._losses = dict[int, float]()
 
     def report(self, trial: int, epochs: int, loss: float) -> tuple[int, list[Start]]:
         self._losses[trial] = loss
@@ -94,6 +98,7 @@ class Pbt(Random):
         points = [self._points[trial % n] for trial in parents]
         for i in range(n - n // 2, n):
             points[i] = {name: v * float(rng.choice([0.8, 1.25])) for name, v in points[i].items()}
-        self._points, self._losses = points, {}
+        self._points = points
+        self._losses = {}
         end = epochs + self._epochs
         return 0, [Start(point, end, parent) for point, parent in zip(points, parents, strict=True)]

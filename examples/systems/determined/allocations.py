@@ -1,4 +1,4 @@
-"""Allocations: which trial has which slots, and how that ends. All of it is in the log."""
+"""Allocations of slots to trials, and how they end. All of this is in the log."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from examples.systems.determined.scheduler import Job, schedule
 
 
 class Allocations:
-    """Written in transactions of the log.
+    """The allocations, which are written in transactions of the log.
 
-    A trial has its slots until all of them are free again, also when one of them has failed: so it never runs
-    twice at once. A slot gets one when it has asked for it: so to say twice that it is free loses nothing.
+    A trial has its slots until all of them are free again, even if one of them has failed. So it never runs
+    twice at once. A slot gets an allocation only after it has asked for one. So a slot may say twice that it
+    is free, and loses nothing.
 
     Attributes:
-        leaving: Those that are to save and leave, for a trial that is more urgent.
+        leaving: Allocations that should save and leave, for a trial that is more urgent.
     """
 
     def __init__(self, log: Log) -> None:
@@ -23,17 +24,17 @@ class Allocations:
         self.leaving: set[int] = set()
 
     def runs(self, allocation: int) -> bool:
-        """Whether it has not ended."""
+        """True if the allocation has not ended."""
         return self._log("SELECT outcome FROM allocation WHERE n = ?", allocation) == [(None,)]
 
     def end(self, allocation: int | None, outcome: str) -> None:
-        """Write down how it has ended, if it had not before."""
+        """Write down how the allocation has ended, unless it had ended before."""
         self._log(
             "UPDATE allocation SET outcome = ? WHERE n = ? AND outcome IS NULL", outcome, allocation
         )
 
     def free(self, slot: str, pool: str) -> int:
-        """The slot has nothing; returns the newest allocation so far."""
+        """Note that the slot has no trial. Return the newest allocation so far."""
         self._log("INSERT OR IGNORE INTO slot VALUES (?, ?, 0)", slot, pool)
         ((before,),) = self._log("SELECT allocation FROM slot WHERE name = ?", slot)
         self.end(before, "lost")
@@ -42,7 +43,7 @@ class Allocations:
         return int(newest)
 
     def ask(self, slot: str) -> None:
-        """The slot waits for one, unless it has been given it already."""
+        """Note that the slot waits for an allocation, unless it has one already."""
         self._log("UPDATE slot SET allocation = NULL WHERE name = ? AND allocation = 0", slot)
 
     def schedule(self) -> None:

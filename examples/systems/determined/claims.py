@@ -1,4 +1,4 @@
-"""What Determined promises, checked on the log, on what the user saw, and by training every trial alone."""
+"""Checks of Determined's promises, on the log, on what the user saw, and by training every trial alone."""
 
 from __future__ import annotations
 
@@ -24,14 +24,19 @@ Curve = list[float]
 def curves_alone(
     history: History, data: tuple[Digits, Digits], to_the_end: Experiment
 ) -> dict[int, Curve]:
-    """Train each trial alone, as far as it has come by the log; those of ASHA to the end."""
+    """Train each trial alone, as far as the log says that it has come. Train those of ASHA to the end."""
     last = {to_the_end.name: to_the_end.options["rungs"][-1]}
-    curves, ends = dict[int, Curve](), dict[int, tuple[int, Array]]()
+    curves = dict[int, Curve]()
+    ends = dict[int, tuple[int, Array]]()
     numbered = {(trial.experiment, trial.number): trial.n for trial in history.trials}
     threadpool_limits(1)  # matrices are small: with more threads they take longer
     for trial in history.trials:
         parent = None if trial.parent is None else numbered[trial.experiment, trial.parent]
-        curve, begin = (curves[parent].copy(), ends[parent]) if parent else ([], None)
+        curve: Curve = []
+        begin = None
+        if parent is not None:
+            curve = curves[parent].copy()
+            begin = ends[parent]
         alone = train_alone(trial.number, trial.hyperparameters, data, trial.slots, begin)
         for epochs, loss, parameters in islice(
             alone, last.get(trial.experiment, trial.epochs) - len(curve)
@@ -43,10 +48,11 @@ def curves_alone(
 
 
 def check_asha(history: History, experiment: Experiment) -> None:
-    """The searcher was a thread beside others, killed with its master; its answers are those of the rule."""
+    """Check ASHA's decisions against its rule, though the searcher was killed with its master."""
     own = {trial.n for trial in history.trials if trial.experiment == experiment.name}
     reports = [report for report in history.reports if report.trial in own]
-    last, eta = experiment.options["rungs"][-1], experiment.options.get("eta", 3)
+    last = experiment.options["rungs"][-1]
+    eta = experiment.options.get("eta", 3)
     wrong = [
         report
         for i, report in enumerate(reports)
@@ -69,12 +75,13 @@ def check_bits(
     attempts: Sequence[int],
     expected: Sequence[int],
 ) -> None:
-    """No kill has changed any trial, and none is lost; slots have died as they were to, and not else."""
+    """Check that kills have changed and lost no trial, and that just the planned kills have happened."""
     equal = sum(
         report.loss == curves[report.trial][report.epochs - 1] for report in history.reports
     )
     closed = sum(trial.is_closed for trial in history.trials)
-    n, n_trials = len(history.reports), len(history.trials)
+    n = len(history.reports)
+    n_trials = len(history.trials)
     check(
         equal == n and closed == n_trials and list(attempts) == list(expected),
         "trials have the losses of undisturbed ones, bit for bit, although agents and the master die",
@@ -83,7 +90,7 @@ def check_bits(
 
 
 def check_restarts(history: History, killed: int) -> None:
-    """The master has gone on from its log, each time."""
+    """Check that the master went on from its log after each kill."""
     outcomes = Counter(each.outcome for each in history.allocations)
     check(
         history.attempt == killed + 1 and None not in outcomes,
@@ -96,12 +103,15 @@ def check_restarts(history: History, killed: int) -> None:
 def check_budget(
     history: History, experiment: Experiment, curves: Mapping[int, Curve], share: float
 ) -> None:
-    """The best of few epochs is the best of all; what was trained again after kills does not count."""
+    """Check that ASHA finds the best trial with few epochs. Epochs trained again after kills don't count."""
     own = [trial for trial in history.trials if trial.experiment == experiment.name]
     last = experiment.options["rungs"][-1]
-    used, full = sum(trial.epochs for trial in own), last * len(own)
-    found = [trial for trial in own if trial.epochs == last]
-    best, of_all = (min(of, key=lambda trial: curves[trial.n][last - 1]) for of in (found, own))
+    used = sum(trial.epochs for trial in own)
+    full = last * len(own)
+    finished = [trial for trial in own if trial.epochs == last]
+    best, of_all = (
+        min(trials, key=lambda trial: curves[trial.n][last - 1]) for trials in (finished, own)
+    )
     check(
         best == of_all and used <= share * full,
         f"ASHA finds the best of all trials with at most {share:.0%} of their epochs",
@@ -110,16 +120,18 @@ def check_budget(
     )
 
 
-def check_slots(seen: Sequence[Sight], history: History, deaths: int) -> None:
-    """What the user has seen: whatever a slot began, it had left what it had before; and so had trials.
+def check_slots(sights: Sequence[Sight], history: History, deaths: int) -> None:
+    """Check what the user has seen: a slot leaves a trial before it begins another, and trials don't split.
 
-    A slot does one thing at a time. If the master gave it another trial meanwhile, the slot would never begin
-    that, and it would be lost; so no more may be lost than slots have died.
+    A slot does one thing at a time. If the master gave it another trial in the meantime, the slot would never
+    begin that trial, and its allocation would be lost. So at most as many may be lost as slots have died.
     """
     holds: dict[str, Sight] = {}
-    shared, late, split = 0, 0, 0
+    shared = 0
+    late = 0
+    split = 0
     of_allocation: dict[int, set[str]] = defaultdict(set)
-    for sight in seen:
+    for sight in sights:
         before = holds.get(sight.slot)
         if before is not None:
             late += sight.attempt < before.attempt
@@ -127,8 +139,8 @@ def check_slots(seen: Sequence[Sight], history: History, deaths: int) -> None:
         holds[sight.slot] = sight
         if sight.allocation:
             of_allocation[sight.allocation].add(sight.slot)
-            others = {other.allocation for other in holds.values() if other.trial == sight.trial}
-            split += len(others) > 1
+            allocations = {held.allocation for held in holds.values() if held.trial == sight.trial}
+            split += len(allocations) > 1
     strangers = sum(
         not of_allocation[each.n] <= set(each.slots)
         or (each.outcome != "lost" and of_allocation[each.n] != set(each.slots))
@@ -136,7 +148,7 @@ def check_slots(seen: Sequence[Sight], history: History, deaths: int) -> None:
     )
     lost = sum(each.outcome == "lost" for each in history.allocations)
     check(
-        bool(seen) and not (shared or late or split or strangers) and lost <= deaths,
+        bool(sights) and not (shared or late or split or strangers) and lost <= deaths,
         "no slot has two trials at once, and no trial runs twice at once, as seen from outside",
         f"of {len(of_allocation)} allocations on {len(holds)} slots {shared} shared one, {split} a trial,"
         f" {late} were of an attempt that was over, {strangers} on other slots than those in the log;"
@@ -147,12 +159,14 @@ def check_slots(seen: Sequence[Sight], history: History, deaths: int) -> None:
 def check_allocations(
     history: History, experiments: Sequence[Experiment], pools: Mapping[str, str]
 ) -> None:
-    """A trial has what its experiment asks for; and some have lost a rank, and had it again."""
-    asked = {experiment.name: (experiment.pool, experiment.slots) for experiment in experiments}
+    """Check that a trial has the slots that its experiment asks for, and that some had them again."""
+    requests = {experiment.name: (experiment.pool, experiment.slots) for experiment in experiments}
     names = {trial.n: trial.experiment for trial in history.trials}
-    right, agents, lost = 0, 0, 0
+    right = 0
+    agents = 0
+    lost = 0
     for each in history.allocations:
-        pool, n_slots = asked[names[each.trial]]
+        pool, n_slots = requests[names[each.trial]]
         right += len(set(each.slots)) == n_slots and {pools[slot] for slot in each.slots} == {pool}
         agents = max(agents, len({slot.partition(".")[0] for slot in each.slots}))
         lost += n_slots > 1 and each.outcome == "lost"
@@ -164,17 +178,17 @@ def check_allocations(
     )
 
 
-def check_preempted(history: History, curves: Mapping[int, Curve], seen: Sequence[Sight]) -> None:
-    """A trial that was preempted has gone on: later than it had begun, and with the same bits."""
+def check_preempted(history: History, curves: Mapping[int, Curve], sights: Sequence[Sight]) -> None:
+    """Check that preempted trials went on after what they had trained, and learned the same bits."""
     trials = {trial.n: trial for trial in history.trials}
     preempted = [each for each in history.allocations if each.outcome == "preempted"]
     numbers = {each.trial for each in preempted}
-    begun = {sight.allocation: sight.epochs for sight in seen}
+    first_epochs = {sight.allocation: sight.epochs for sight in sights}
     onward = 0
     for each in preempted:
-        later = (other.n for other in history.allocations if other.trial == each.trial)
-        after = next((n for n in later if n > each.n and n in begun), None)
-        onward += after is not None and begun[after] > begun[each.n]
+        numbers_of_trial = (row.n for row in history.allocations if row.trial == each.trial)
+        after = next((n for n in numbers_of_trial if n > each.n and n in first_epochs), None)
+        onward += after is not None and first_epochs[after] > first_epochs[each.n]
     reports = [report for report in history.reports if report.trial in numbers]
     equal = sum(report.loss == curves[report.trial][report.epochs - 1] for report in reports)
     check(
@@ -190,22 +204,23 @@ def check_preempted(history: History, curves: Mapping[int, Curve], seen: Sequenc
 
 
 def check_page(page: str, history: History) -> None:
-    """Each trial is on it, with its state, its epochs and its last loss, and each report in its curve."""
+    """Check that the page shows each trial's state, epochs, last loss, and a point for each report."""
     last: dict[int, Report] = {report.trial: report for report in history.reports}
     n_reports = Counter(report.trial for report in history.reports)
     rows = {tuple(cells) for cells in shown_rows(page)}
     curves = dict(re.findall(r'<polyline id="([^"]*)" points="([^"]*)"', page))
 
     def is_shown(trial: TrialRow) -> bool:
-        name, state = f"{trial.experiment}/{trial.number}", "closed" if trial.is_closed else ""
+        name = f"{trial.experiment}/{trial.number}"
+        state = "closed" if trial.is_closed else ""
         row = (name, state, str(trial.epochs), repr(last[trial.n].loss))
         return row in rows and len(curves[name].split()) == n_reports[trial.n]
 
-    shown = sum(is_shown(trial) for trial in history.trials)
+    n_shown = sum(is_shown(trial) for trial in history.trials)
     check(
-        shown == len(history.trials) == len(rows),
+        n_shown == len(history.trials) == len(rows),
         "the page of trials shows what the log has",
-        f"{shown} of {len(history.trials)} trials, with {len(history.reports)} points of their curves",
+        f"{n_shown} of {len(history.trials)} trials, with {len(history.reports)} points of their curves",
     )
 
 

@@ -1,4 +1,4 @@
-"""An experiment: what a user submits, as data."""
+"""An experiment: the data that a user submits."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +14,8 @@ class Experiment:
 
     Attributes:
         searcher: One of `SEARCHERS`, which is made with these options.
-        slots: How many slots a trial has at once, of whichever agents: it has as many ranks.
-        pool: Of which slots: `cpu` or `gpu`.
+        slots: How many slots a trial has at once, of any agents. It has as many ranks.
+        pool: The pool of its slots: `cpu` or `gpu`.
         priority: The smaller the number, the more urgent, as in Determined.
     """
 

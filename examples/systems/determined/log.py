@@ -1,4 +1,4 @@
-"""The master's log: all that it knows, in a file of SQLite. What is in it outlives the master."""
+"""The master's log: everything that it knows, in a file of SQLite, which outlives the master."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import launchpad as lp
 from examples.systems.determined.algorithm import Hyperparameters
 
-# A commit is in a file then, though not yet on the disk: a kill loses none, a power cut may.
+# With these settings a commit is in a file, though perhaps not on the disk: a kill loses none, a power cut
+# may.
 SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -34,8 +35,8 @@ class TrialRow(NamedTuple):
     """A trial as the log has it; see `algorithm.Start`.
 
     Attributes:
-        n: Its number, of all experiments; `number` is that in its own.
-        epochs: How many it has trained, as far as its checkpoint knows.
+        n: Its number among the trials of all experiments; `number` is that in its own experiment.
+        epochs: How many epochs its checkpoint has been trained for.
     """
 
     n: int
@@ -49,7 +50,7 @@ class TrialRow(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The loss of a trial after so many epochs, and what the searcher answered: the next target, or 0."""
+    """The loss of a trial after some epochs, and the searcher's answer: the next target, or 0."""
 
     trial: int
     epochs: int
@@ -58,11 +59,11 @@ class Report(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """Which slots a trial had once, in the order of its ranks, and how that ended.
+    """The slots that a trial had once, in the order of its ranks, and how that ended.
 
     Attributes:
-        outcome: `closed`: the trial is done; `preempted`: it has saved, for a more urgent one; `lost`: a slot
-            has failed. None: it runs.
+        outcome: `closed`: the trial is done. `preempted`: it has saved, and left for a more urgent one.
+            `lost`: a slot has failed. None: the trial runs.
     """
 
     n: int
@@ -72,7 +73,7 @@ class Allocation(NamedTuple):
 
 
 class History(NamedTuple):
-    """All that is in the log, in order; and in which attempt the master is."""
+    """Everything in the log, in order, and the attempt of the master."""
 
     trials: list[TrialRow]
     reports: list[Report]
@@ -81,10 +82,11 @@ class History(NamedTuple):
 
 
 class Log:
-    """A database that one attempt of the master writes: the last that has opened it."""
+    """A database. Only the attempt of the master that opened it last may write to it."""
 
     def __init__(self, file: Path, attempt: int) -> None:
-        self._attempt, self._is_closed = attempt, False
+        self._attempt = attempt
+        self._is_closed = False
         self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
         self._database.executescript(SCHEMA)
         if not self("SELECT * FROM master"):
@@ -92,17 +94,17 @@ class Log:
         self("UPDATE master SET attempt = ?", self._attempt)
 
     def __call__(self, statement: str, *values: Any) -> list[Any]:
-        """Run a statement; return what it has found. Stopped: the log is closed."""
+        """Run a statement, and return its rows. Raise Stopped if the log is closed."""
         if self._is_closed:
             raise lp.Stopped(f"attempt {self._attempt} of the master is over")
         return self._database.execute(statement, values).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing of what is written in this block.
+        """Commit everything that this block writes, or nothing if it raises.
 
         Raises:
-            Stopped: another attempt has opened the log: this one, a thread that was to be killed, is over.
+            Stopped: Another attempt has opened the log. This one is a thread that should have been killed.
         """
         self("BEGIN IMMEDIATE")
         try:
@@ -115,7 +117,7 @@ class Log:
         self("COMMIT")
 
     def history(self) -> History:
-        """Return all of it."""
+        """Return everything in the log."""
         trials = self(
             "SELECT n, experiment, number, hyperparameters, parent, slots, epochs, is_closed FROM trial"
         )
@@ -144,6 +146,6 @@ class Log:
         )
 
     def close(self) -> None:
-        """Close it, as this attempt is over."""
+        """Close the log, as this attempt is over."""
         self._is_closed = True
         self._database.close()

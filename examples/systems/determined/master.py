@@ -1,7 +1,6 @@
-"""The master: gives trials to slots, asks searchers how trials go on, and writes all of it down.
+"""The master: it gives trials to slots, asks searchers how trials go on, and writes everything down.
 
-It may be killed at any moment: what it has in memory is made from the log; searchers are told the reports
-again.
+It may be killed at any moment. The next attempt reads the log, and tells the searchers all reports again.
 
     slot ──free──▶ work ──▶ [ goes_on after each epoch ──▶ report ]* ──▶ free …
                                       └─ no ──▶ save ──────────────────────┘
@@ -28,7 +27,7 @@ from examples.systems.determined.page import page, serve
 
 
 class Work(NamedTuple):
-    """What a slot is to do: to be a rank of a trial, from the epochs of its checkpoint to the target."""
+    """The work of a slot: to be a rank of a trial, from the epochs of its checkpoint to the target."""
 
     allocation: int
     slots: list[str]
@@ -41,12 +40,12 @@ class Work(NamedTuple):
 
 
 class Master:
-    """Serves slots and users.
+    """The master. It serves slots and users.
 
     Args:
-        dies_at: In which attempt it dies, at which number of reports: when that is in the log, and the
-            slot does not know.
-        port: Where its host shows the page of trials; 0: at any.
+        dies_at: For each attempt in which it dies, the number of reports. It dies when that report is in the
+            log, and the slot has no answer yet.
+        port: The port of the page of trials; 0: any free port.
     """
 
     def __init__(self, dies_at: dict[int, int] | None = None, port: int = 0) -> None:
@@ -64,7 +63,7 @@ class Master:
         ):
             self._searchers[name].report(*report)
         with self._transaction():
-            pass  # the log does not say which trials are to leave
+            pass  # this schedules: the log doesn't say which trials should leave
         self._pages = serve(self.page, port)
         self._stop = lp.stop_event()
         lp.register_stop_handler(self._end_attempt)
@@ -72,8 +71,9 @@ class Master:
 
     @lp.idempotent
     def submit(self, experiment: Experiment) -> None:
-        """Begin an experiment; once, if it is submitted again."""
-        name, config = experiment.name, json.dumps(asdict(experiment))
+        """Begin an experiment. If it is submitted again, nothing happens."""
+        name = experiment.name
+        config = json.dumps(asdict(experiment))
         with self._transaction():
             if name not in self._experiments:
                 self._log("INSERT INTO experiment (name, config) VALUES (?, ?)", name, config)
@@ -83,18 +83,18 @@ class Master:
 
     @lp.idempotent
     def end_submissions(self) -> None:
-        """Nothing more is submitted: slots need not wait for it."""
+        """Note that no more experiments come, so that slots don't wait for them."""
         with self._transaction():
             self._log("UPDATE master SET is_closed = 1")
 
     @lp.idempotent
     def wait_for_slots(self, n: int) -> None:
-        """Wait until so many slots have come."""
+        """Wait until this number of slots have come."""
         self._wait_for(lambda: self._log("SELECT count(*) FROM slot") >= [(n,)])
 
     @lp.idempotent
     def wait_for_epochs(self, epochs: int) -> None:
-        """Wait until a trial has trained for so many, and goes on."""
+        """Wait until a trial has trained for this number of epochs, and goes on."""
         going_on = "SELECT n FROM report WHERE epochs >= ? AND target"
         self._wait_for(lambda: not epochs or self._log(going_on, epochs))
 
@@ -105,13 +105,13 @@ class Master:
 
     @lp.idempotent
     def free(self, slot: str, pool: str) -> int:
-        """The slot has no trial, whatever it had before; returns the newest allocation, as of now."""
+        """Note that the slot has no trial, whatever it had before. Return the newest allocation."""
         with self._transaction():
             return self._allocations.free(slot, pool)
 
     @lp.idempotent
     def work(self, slot: str) -> Work | None:
-        """Wait for a trial; None: there will be none."""
+        """Wait for a trial, and return the slot's work. None: there will be no more trials."""
         of_slot = (
             "SELECT allocation.n, allocation.slots, trial.n, number, hyperparameters, epochs, target,"
             " parameters FROM slot JOIN allocation ON allocation = allocation.n JOIN trial ON trial = trial.n"
@@ -123,10 +123,10 @@ class Master:
         )
         with self._transaction():
             self._allocations.ask(slot)
-        (found,) = self._wait_for(lambda: self._log(of_slot, slot) or self._log(over))
-        if found == (None,):
+        (row,) = self._wait_for(lambda: self._log(of_slot, slot) or self._log(over))
+        if row == (None,):
             return None
-        allocation, slots, trial, number, hyperparameters, epochs, target, parameters = found
+        allocation, slots, trial, number, hyperparameters, epochs, target, parameters = row
         return Work(
             allocation,
             json.loads(slots),
@@ -140,14 +140,14 @@ class Master:
 
     @lp.idempotent
     def goes_on(self, allocation: int) -> bool:
-        """Whether the trial may keep its slots; asked after each epoch."""
+        """True if the trial may keep its slots. It asks after each epoch."""
         with self._changed:
-            of = self._allocations
-            return of.runs(allocation) and allocation not in of.leaving
+            is_leaving = allocation in self._allocations.leaving
+            return self._allocations.runs(allocation) and not is_leaving
 
     @lp.idempotent
     def save(self, allocation: int, epochs: int, parameters: Array) -> None:
-        """Take the checkpoint of a trial that leaves its slots, and goes on later."""
+        """Take the checkpoint of a trial that leaves its slots and goes on later."""
         with self._transaction():
             if self._allocations.runs(allocation):
                 self._keep(allocation, epochs, parameters)
@@ -155,9 +155,9 @@ class Master:
 
     @lp.idempotent
     def report(self, allocation: int, epochs: int, loss: float, parameters: Array) -> int:
-        """Take a trial's loss and checkpoint; return up to which epoch it trains now, or 0: it leaves."""
+        """Take a trial's loss and checkpoint. Return the epoch up to which it trains now; 0: it leaves."""
         with self._transaction():
-            # If it had come before, and the answer was lost, it is in the log, and counts once.
+            # If the report came before and its answer was lost, it is in the log already, and counts once.
             runs = self._allocations.runs(allocation)
             target = self._report(allocation, epochs, loss, parameters) if runs else 0
             ((n_reports,),) = self._log("SELECT count(*) FROM report")
@@ -181,9 +181,9 @@ class Master:
             " WHERE allocation.n = ?",
             allocation,
         )
-        known = self._log("SELECT target FROM report WHERE trial = ? AND epochs = ?", trial, epochs)
-        if known:
-            return int(known[0][0])
+        rows = self._log("SELECT target FROM report WHERE trial = ? AND epochs = ?", trial, epochs)
+        if rows:
+            return int(rows[0][0])
         target, starts = self._searchers[name].report(number, epochs, loss)
         self._keep(allocation, epochs, parameters)
         self._log(
@@ -225,7 +225,7 @@ class Master:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Change the log, and what follows from it: who has which slot."""
+        """Change the log. At the end, schedule: the slots may now belong to other trials."""
         with self._changed, self._log.transaction():
             yield
             self._allocations.schedule()
@@ -233,10 +233,10 @@ class Master:
 
     def _wait_for(self, find: Callable[[], Any]) -> Any:
         with self._changed:
-            found = self._changed.wait_for(lambda: self._stop.is_set() or find())
+            answer = self._changed.wait_for(lambda: self._stop.is_set() or find())
             if self._stop.is_set():
                 raise lp.Stopped(f"{lp.current().name} has ended")
-            return found
+            return answer
 
     def _end_attempt(self) -> None:
         self._pages.shutdown()

@@ -14,7 +14,7 @@ def train_alone(
     ranks: int = 1,
     begin: tuple[int, Array] | None = None,
 ) -> Iterator[tuple[int, float, Array]]:
-    """Give, after each epoch, its number, the loss and the parameters."""
+    """Yield, after each epoch, its number, the loss and the parameters."""
     epoch, parameters = begin or (0, training.first_parameters(trial))
 
     def gradients(parameters: Array, batch: Digits) -> list[Array]:
@@ -27,7 +27,7 @@ def train_alone(
 
 
 def asha_goes_on(reports: Sequence[tuple[int, float]], eta: int) -> bool:
-    """Say whether the last of these reports, of epochs and a loss, lets its trial go on to the next rung."""
+    """True if the last of these reports, of epochs and a loss, lets its trial go on to the next rung."""
     epochs, loss = reports[-1]
-    rung = [other for at, other in reports if at == epochs]
-    return sum(other < loss for other in rung) < max(len(rung) // eta, 1)
+    rung = [loss_at_rung for at, loss_at_rung in reports if at == epochs]
+    return sum(loss_at_rung < loss for loss_at_rung in rung) < max(len(rung) // eta, 1)

@@ -1,4 +1,4 @@
-"""The page of trials: their states, hyperparameters and curves. One file of HTML, without scripts."""
+"""The page of trials: their states, hyperparameters and curves, in one file of HTML without scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from examples.systems.determined.log import History, Report, TrialRow
 
-WIDTH, HEIGHT = 640, 200
+WIDTH = 640
+HEIGHT = 200
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">{refresh}<title>{n_closed} of {n} trials are closed</title>
@@ -36,7 +37,7 @@ fill="#36c"/></marker></defs>
 
 
 def page(history: History) -> str:
-    """Return what the log has, as HTML."""
+    """Return the log as a page of HTML."""
     reports: dict[int, list[Report]] = defaultdict(list)
     for report in history.reports:
         reports[report.trial].append(report)
@@ -68,14 +69,16 @@ def page(history: History) -> str:
 
 
 def scale(reports: list[Report]) -> Callable[[Report], str]:
-    """Return where a point of a curve is: the later, the further right; the lower, the better."""
+    """Return a function that places a report on the picture: epochs go right, and losses go up."""
     epochs = max((report.epochs for report in reports), default=1)
     losses = [report.loss for report in reports if math.isfinite(report.loss)]
-    low, high = min(losses, default=0.0), max(losses, default=1.0)
+    low = min(losses, default=0.0)
+    high = max(losses, default=1.0)
 
     def at(report: Report) -> str:
         share = (min(report.loss, high) - low) / ((high - low) or 1)
-        x, y = report.epochs / epochs * (WIDTH - 20) + 10, (1 - share) * (HEIGHT - 20) + 10
+        x = report.epochs / epochs * (WIDTH - 20) + 10
+        y = (1 - share) * (HEIGHT - 20) + 10
         return f"{x:.1f},{y:.1f}"
 
     return at
@@ -90,7 +93,12 @@ def curve(trial: TrialRow, points: list[str]) -> str:
 def row(trial: TrialRow, reports: list[Report], history: History) -> str:
     """Return the row of a trial, as HTML."""
     outcomes = [each.outcome or "runs" for each in history.allocations if each.trial == trial.n]
-    state = "closed" if trial.is_closed else "running" if outcomes[-1:] == ["runs"] else "waiting"
+    if trial.is_closed:
+        state = "closed"
+    elif outcomes[-1:] == ["runs"]:
+        state = "running"
+    else:
+        state = "waiting"
     values = ", ".join(f"{name} {value:.3g}" for name, value in trial.hyperparameters.items())
     cells = (
         f"{trial.experiment}/{trial.number}",
@@ -109,7 +117,7 @@ def row(trial: TrialRow, reports: list[Report], history: History) -> str:
 
 
 def serve(make_page: Callable[[], str], port: int = 0) -> ThreadingHTTPServer:
-    """Show the page at this host, until the server is shut down; to read it is all that one can do there."""
+    """Serve the page on this host until the server is shut down. Visitors can only read it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -124,7 +132,7 @@ def serve(make_page: Callable[[], str], port: int = 0) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, *args: object) -> None:
-            """Nothing: the log is that of trials."""
+            """Log nothing: the output is that of trials."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     loop = threading.Thread(target=server.serve_forever, args=(0.1,), name="pages", daemon=True)

@@ -19,11 +19,11 @@ from examples.systems.determined.user import Submission, User
 
 @dataclass(frozen=True)
 class Agent:
-    """A machine: its slots, and what goes wrong on purpose.
+    """A machine: its slots, and its planned kills.
 
     Attributes:
-        pool: What its slots are: `cpu` or `gpu`.
-        kills: In which attempts its first slot dies, and when.
+        pool: The pool of its slots: `cpu` or `gpu`.
+        kills: The attempts in which its first slot dies, and when.
     """
 
     slots: int = 2
@@ -41,8 +41,8 @@ def make_program(
     """Return the graph.
 
     Args:
-        data: What trials learn from, and what they are measured on.
-        port: Where the master's host shows the page of trials; 0: at any.
+        data: The digits to train on, and those that are held out.
+        port: The port at which the master's host shows the page of trials; 0: any free port.
     """
     pools = pools_of(agents)
     for experiment, _ in submissions:
@@ -52,7 +52,8 @@ def make_program(
                 f"a trial of {experiment.name} needs {experiment.slots} slots at once, and pool"
                 f" {experiment.pool!r} has {has}: give it more agents, or the trial fewer slots"
             )
-    program, policy = lp.Program("determined"), lp.RestartPolicy(max_restarts=10)
+    program = lp.Program("determined")
+    policy = lp.RestartPolicy(max_restarts=10)
     with program.group("master", restart=policy):
         master = program.add_node(lp.CourierNode(Master, master_dies_at, port))
     with program.group("user", serves_until="program"):

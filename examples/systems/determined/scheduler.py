@@ -1,6 +1,6 @@
-"""Who gets which slots: by priority, then first come, first served; all slots of a trial at once.
+"""The scheduler: slots go by priority, then first come, first served. A trial gets all its slots at once.
 
-Pure: it is told what there is, and says what is to be done.
+It is a pure function: its arguments are the state, and its result says what to do.
 """
 
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 
 class Job(NamedTuple):
-    """A trial that waits for slots, or has them. Jobs are sorted: the first has them first.
+    """A trial that waits for slots, or has them. When jobs are sorted, the first one gets slots first.
 
     Attributes:
         priority: The smaller the number, the more urgent, as in Determined.
-        n: The trial's number, of all experiments.
+        n: The trial's number among the trials of all experiments.
     """
 
     priority: int
@@ -21,7 +21,7 @@ class Job(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Which trials begin now, on which slots; which are to save and leave theirs."""
+    """The trials that begin now, with their slots, and the trials that should save and leave theirs."""
 
     starts: list[tuple[Job, list[str]]]
     preempted: list[Job]
@@ -32,16 +32,19 @@ def schedule(
 ) -> Plan:
     """Plan for the slots of one pool.
 
-    No trial overtakes one that waits for more slots than there are: it would wait for ever. If running trials
-    that are less urgent have enough of them, the least urgent of these are preempted.
+    No trial overtakes one that waits for more slots than are free: that one would wait for ever. If less
+        urgent
+    trials have enough slots for it, the least urgent of them are preempted.
 
     Args:
-        n_ending: How many slots become free soon, as the trial that they have is over.
+        n_ending: How many slots become free soon, since their trials are over.
     """
-    free, starts = list(free), list[tuple[Job, list[str]]]()
+    free = list(free)
+    starts = list[tuple[Job, list[str]]]()
     for job in sorted(waiting):
         if job.slots > len(free):
-            missing, victims = job.slots - len(free) - n_ending, list[Job]()
+            missing = job.slots - len(free) - n_ending
+            victims = list[Job]()
             for victim in sorted(running, reverse=True):
                 if missing > 0 and victim.priority > job.priority:
                     victims.append(victim)

@@ -13,7 +13,7 @@ BATCH_SIZE = 32
 
 
 def first_parameters(trial: int) -> Array:
-    """Return those that training begins with."""
+    """Return the parameters that the training of a trial begins with."""
     return networks.first_parameters(WIDTHS, trial)
 
 
@@ -24,7 +24,7 @@ def train_epoch(
     epoch: int,
     gradients: Callable[[Array, Digits], Sequence[Array]],
 ) -> Array:
-    """Return the parameters after an epoch; `gradients` gives those of the parts of a batch."""
+    """Return the parameters after an epoch; `gradients` returns the gradients of all parts of a batch."""
     order = np.random.default_rng([1, epoch]).permutation(len(digits))
     for rows in np.array_split(order, len(digits) // BATCH_SIZE):
         parts = gradients(parameters, digits[rows])
@@ -41,5 +41,5 @@ def part_gradient(parameters: Array, batch: Digits, rank: int, size: int) -> Arr
 def loss(parameters: Array, digits: Digits) -> float:
     """Return the loss on these digits, infinite if the trial has diverged."""
     scores = networks.forward(WIDTHS, parameters, digits.images)[-1]
-    found, _ = networks.cross_entropy(scores, digits)
-    return found if np.isfinite(found) else float("inf")
+    mean, _ = networks.cross_entropy(scores, digits)
+    return mean if np.isfinite(mean) else float("inf")

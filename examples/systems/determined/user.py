@@ -1,4 +1,4 @@
-"""The user, who submits experiments, and sees what slots do: they say so here, beside the master."""
+"""The user. It submits experiments, and records what slots do: they report to it, beside the master."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from examples.systems.determined.master import Master
 
 
 class Submission(NamedTuple):
-    """An experiment, submitted when a trial of another has trained for so many epochs, and goes on."""
+    """An experiment, submitted when a trial of another one has trained for `after` epochs and goes on."""
 
     experiment: Experiment
     after: int = 0
 
 
 class Sight(NamedTuple):
-    """What a slot does from now on: a trial, in this allocation; nothing if that is 0.
+    """The new activity of a slot: a trial, in an allocation. If the allocation is 0, it is idle.
 
     Attributes:
-        attempt: That of the slot.
-        epochs: How many the trial has been trained for, as the slot begins.
+        attempt: The attempt of the slot.
+        epochs: How many epochs the trial has been trained for when the slot begins.
     """
 
     slot: str
@@ -35,7 +35,7 @@ class Sight(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the user has at the end."""
+    """The result of the user."""
 
     history: History
     seen: list[Sight]
@@ -43,13 +43,16 @@ class Found(NamedTuple):
 
 
 class User:
-    """Submits experiments when all slots are there, and waits for them."""
+    """A user that submits experiments when all slots are there, and waits for their ends."""
 
     def __init__(
         self, master: lp.CourierClient[Master], submissions: Sequence[Submission], n_slots: int
     ) -> None:
-        self._master, self._submissions, self._n_slots = master, submissions, n_slots
-        self._lock, self._seen = threading.Lock(), list[Sight]()
+        self._master = master
+        self._submissions = submissions
+        self._n_slots = n_slots
+        self._lock = threading.Lock()
+        self._seen = list[Sight]()
 
     def run(self) -> Found:
         self._master.wait_for_slots(self._n_slots)
@@ -58,12 +61,13 @@ class User:
             self._master.submit(experiment)
         self._master.end_submissions()
         self._master.wait_for_all()
-        history, page = self._master.history(), self._master.page()
+        history = self._master.history()
+        page = self._master.page()
         with self._lock:
             return Found(history, list(self._seen), page)
 
     def saw(self, allocation: int, trial: int, epochs: int) -> None:
-        """A slot says what it does now."""
+        """Record what the calling slot does now."""
         caller = lp.caller()
         with self._lock:
             self._seen.append(Sight(caller.worker, caller.attempt, allocation, trial, epochs))

@@ -1,1 +1,1 @@
-"""Asynchronous optimizers over one centre variable: each is a rule for the workers and one for the server."""
+"""Asynchronous optimizers around one centre. Each is a rule for the workers and a rule for the server."""

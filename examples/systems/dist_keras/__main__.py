@@ -45,14 +45,14 @@ def launch(
     order: lp.edges.Record | lp.edges.Replay | None = None,
     lags_reversed: bool = False,
 ) -> dict[str, list[Trained]]:
-    """Return what all workers have returned of each rule."""
+    """Return the results of all workers, by rule."""
     program = make_program(training, kill, order, lags_reversed)
     workers = lp.run(program, preload=["numpy"])["worker"]
     return {name: [worker[name] for worker in workers] for name in training.rules}
 
 
 def report_accuracy(training: Training, name: str, alone: Replayed, held_out: Digits) -> None:
-    """Check it of those that are to be good, and print it of all, with what it was on the way."""
+    """Check the accuracy of the rules that should be good, and print that of the others."""
     reached = claims.accuracies(training, alone.centre.models, held_out)
     if name in WANTED:
         claims.check_accuracy(name, reached)
@@ -64,7 +64,7 @@ def report_accuracy(training: Training, name: str, alone: Replayed, held_out: Di
 
 
 def check_order(training: Training) -> None:
-    """Record the order of the server's calls, and have a run keep to it that would have another one."""
+    """Record the order of the server's calls, and replay it in a run that would have another order."""
     with tempfile.TemporaryDirectory() as folder:
         (recorded, *_) = launch(training, order=lp.edges.Record(folder))["DynSGD"]
         if not any(Path(folder).iterdir()):

@@ -1,4 +1,4 @@
-"""The optimizers of dist-keras, each in two parts: one of the worker and one of the server.
+"""The optimizers of dist-keras, each in two parts: the worker's and the server's.
 
 Replica, at the worker                                 Centre, at the server
 pull C ─▶ train for a window ─▶ delta  ──commit──────▶ C ◀─ merge(delta, staleness)
@@ -10,12 +10,13 @@ from typing import ClassVar, NamedTuple
 
 from examples._shared.digits import Array
 
-ELASTICITY, MOMENTUM = 0.2, 0.9
+ELASTICITY = 0.2
+MOMENTUM = 0.9
 
 
 @dataclass
 class Replica:
-    """The worker's side of DOWNPOUR: goes on from the centre, and commits how far it has come."""
+    """The worker's part of DOWNPOUR: it goes on from the centre, and commits how far it has come."""
 
     parameters: Array
     gradient: Callable[[Array], Array]  # of the next batch
@@ -23,8 +24,9 @@ class Replica:
     window: int
 
     def round(self, pull: Callable[[], Array]) -> Array:
-        """Train for a window; returns what is to be committed."""
-        self.parameters = begin = pull()
+        """Train for a window. Return the delta to commit."""
+        begin = pull()
+        self.parameters = begin
         self.train()
         return self.parameters - begin
 
@@ -34,14 +36,14 @@ class Replica:
 
 
 class AdagReplica(Replica):
-    """Commits the mean of the steps in its window, not their sum."""
+    """The worker's part of ADAG: it commits the mean of the steps in its window, not their sum."""
 
     def round(self, pull: Callable[[], Array]) -> Array:
         return super().round(pull) / self.window
 
 
 class ElasticReplica(Replica):
-    """AEASGD: goes its own way, is drawn to the centre, and draws it as much."""
+    """The worker's part of AEASGD: after a window it and the centre move towards each other."""
 
     def round(self, pull: Callable[[], Array]) -> Array:
         self.train()
@@ -51,7 +53,7 @@ class ElasticReplica(Replica):
 
 
 class MomentumReplica(ElasticReplica):
-    """EAMSGD: the same, by Nesterov's momentum between the exchanges."""
+    """The worker's part of EAMSGD: AEASGD with Nesterov's momentum between the exchanges."""
 
     velocity: Array | float = 0.0
 
@@ -64,7 +66,7 @@ class MomentumReplica(ElasticReplica):
 
 
 class Commit(NamedTuple):
-    """Whose it was, how many updates that worker had seen at its pull, and how many had come since."""
+    """A commit: its worker, how many updates that worker had seen at its pull, and how many came since."""
 
     worker: int
     seen: int
@@ -73,7 +75,7 @@ class Commit(NamedTuple):
 
 @dataclass
 class Centre:
-    """The server's side of DOWNPOUR, ADAG, AEASGD and EAMSGD: adds what is committed."""
+    """The server's part of DOWNPOUR, ADAG, AEASGD and EAMSGD: it adds each commit."""
 
     parameters: Array
     workers: int
@@ -94,7 +96,7 @@ class Centre:
 
 
 class DynSgdCentre(Centre):
-    """Takes the less of a commit the staler it is."""
+    """The server's part of DynSGD: the staler a commit, the less of it the centre takes."""
 
     def merge(self, delta: Array, staleness: int) -> None:
         super().merge(delta / (staleness + 1), staleness)

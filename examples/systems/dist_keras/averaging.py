@@ -1,4 +1,4 @@
-"""Optimizers of dist-keras whose workers train apart: what a server does with what they commit."""
+"""The server's parts of optimizers of dist-keras whose workers train apart."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from examples.systems.dist_keras.algorithm import Centre
 
 @dataclass
 class AveragingCentre(Centre):
-    """Goes to the mean of all workers, when all have committed."""
+    """A centre that moves to the mean of all workers when all have committed."""
 
     waiting: list[Array] = field(default_factory=list)
     is_in_step = True
@@ -24,7 +24,7 @@ class AveragingCentre(Centre):
 
 @dataclass
 class EnsembleCentre(Centre):
-    """Stays where it is, and keeps every worker's model."""
+    """A centre that stays where it is, and keeps every worker's model."""
 
     kept: list[Array] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""What dist-keras says of its rules, and what must hold of any, checked on what workers have returned."""
+"""Checks of the claims of dist-keras about its rules, on the results of workers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,13 @@ from examples.systems.dist_keras.training import Training
 WANTED_ACCURACY = 0.94
 ROUNDING = 1e-14
 
-Workers = Sequence[Trained]  # what all have returned of one rule
+Workers = Sequence[Trained]  # the results of all workers for one rule
 
 
 def check_counted(training: Training, trained: Mapping[str, Workers]) -> None:
-    """A server that dies has saved what it has answered, and is sent again what it has not."""
-    wrong = total = 0
+    """Check that servers that were killed have each commit exactly once."""
+    wrong = 0
+    total = 0
     for name, workers in trained.items():
         counted = Counter(commit.worker for commit in workers[0].centre.record)
         rounds = training.rounds(training.rules[name])
@@ -35,8 +36,9 @@ def check_counted(training: Training, trained: Mapping[str, Workers]) -> None:
 
 
 def check_replay(name: str, workers: Workers, alone: Replayed) -> None:
-    """The centre, what was recorded of it, and the workers' replicas are those of one process."""
-    centre, replicas = workers[0].centre, [each.parameters for each in alone.replicas]
+    """Check that the centre, its record and the workers' replicas are those of one process."""
+    centre = workers[0].centre
+    replicas = [each.parameters for each in alone.replicas]
     arrays = [*centre.models, *(worker.replica for worker in workers)]
     expected = [*alone.centre.models, *replicas]
     n_same = sum(a.tobytes() == b.tobytes() for a, b in zip(arrays, expected, strict=False))
@@ -48,12 +50,13 @@ def check_replay(name: str, workers: Workers, alone: Replayed) -> None:
 
 
 def check_staleness(trained: Mapping[str, Workers]) -> None:
-    """What the server has recorded, beside what the workers have noted themselves."""
-    wrong = total = 0
+    """Check the staleness in the server's record against what the workers have noted themselves."""
+    wrong = 0
+    total = 0
     for workers in trained.values():
-        seen = [iter(worker.seen) for worker in workers]
+        pulls = [iter(worker.seen) for worker in workers]
         for number, commit in enumerate(workers[0].centre.record):
-            wrong += commit.staleness != number - next(seen[commit.worker])
+            wrong += commit.staleness != number - next(pulls[commit.worker])
             total += 1
     check(
         wrong == 0,
@@ -69,7 +72,7 @@ def check_staleness(trained: Mapping[str, Workers]) -> None:
 
 
 def check_elastic(name: str, alone: Replayed) -> None:
-    """What the centre gains the worker loses."""
+    """Check that the centre gains what the worker loses."""
     check(
         max(alone.moved) <= ROUNDING,
         f"no exchange of {name} changes the sum of worker and centre, except for rounding",
@@ -78,7 +81,7 @@ def check_elastic(name: str, alone: Replayed) -> None:
 
 
 def check_accuracy(name: str, reached: Sequence[float]) -> None:
-    """All seeds get there."""
+    """Check that all seeds reach the wanted accuracy."""
     check(
         min(reached) >= WANTED_ACCURACY,
         f"{name} reads at least {WANTED_ACCURACY} of the held-out digits, on each of {len(reached)} seeds",
@@ -87,7 +90,7 @@ def check_accuracy(name: str, reached: Sequence[float]) -> None:
 
 
 def check_order(recorded: Trained, replayed: Trained) -> None:
-    """The same program, whose server keeps to the order of calls of another run."""
+    """Check that a run that keeps to the recorded order of calls gives the same bits."""
     check(
         recorded.centre.record == replayed.centre.record
         and np.array_equal(recorded.centre.parameters, replayed.centre.parameters),
@@ -97,7 +100,7 @@ def check_order(recorded: Trained, replayed: Trained) -> None:
 
 
 def accuracies(training: Training, models: Sequence[Array], held_out: Digits) -> list[float]:
-    """Return for each seed the share of digits that are read correctly, by the models' mean vote."""
+    """Return, for each seed, the share of digits that the models read correctly by their mean vote."""
     shares = []
     for of_seed in zip(*models, strict=True):
         votes = np.zeros((len(held_out), 10))
@@ -111,11 +114,11 @@ def accuracies(training: Training, models: Sequence[Array], held_out: Digits) ->
 
 
 def lowest(training: Training, versions: Sequence[Array], held_out: Digits) -> list[float]:
-    """Return for each seed the lowest accuracy of the centre in the second half of the training."""
+    """Return, for each seed, the lowest accuracy of the centre in the second half of the training."""
     late = [accuracies(training, [version], held_out) for version in versions[len(versions) // 2 :]]
     return [min(of_seed) for of_seed in zip(*late, strict=True)]
 
 
 def show(shares: Sequence[float]) -> str:
-    """Return them with three digits."""
+    """Return the shares as text, with three decimals each."""
     return " ".join(f"{share:.3f}" for share in shares)

@@ -1,4 +1,4 @@
-"""What four rules of dist-keras make of the problem that all parameter servers here are given."""
+"""Four rules of dist-keras on the problem that all systems share."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from examples.systems.dist_keras.training import Training, rules
 
 
 def train(name: str, problem: Problem, kill: bool) -> Learned:
-    """Train by a rule; RuntimeError if the server is to be killed, half-way, and was not."""
+    """Train by a rule. Raise RuntimeError if the server should have been killed, and was not."""
     training = Training(problem, {name: rules(problem)[name]})
     running = lp.launch(make_program(training, kill=name if kill else ""))
     trained = running.results("worker")[0][name]

@@ -1,9 +1,9 @@
-"""Workers train a replica each, and exchange with a centre when their rule says so.
+"""The graph: workers train a replica each, and exchange with a centre when their rule says so.
 
     worker × n ──pull, commit(delta)──▶ server of each rule
 
-None waits for another, but where a rule begins, and in averaging. The servers of all rules are threads of
-one process. If it is killed, they go on where they had answered.
+Workers wait for each other only when a rule begins, and in averaging. The servers of all rules are threads of
+one process. If it is killed, they go on from the last update that they had acknowledged.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,15 @@ from examples.systems.dist_keras.algorithm import Centre
 from examples.systems.dist_keras.server import Server
 from examples.systems.dist_keras.training import Training
 
-LAG_S = 0.001  # by how much a worker's calls arrive later than those of the one before it
+LAG_S = 0.001  # how much later a worker's calls arrive than those of the worker before it
 
 
 class Link:
-    """A worker's way to the server of a rule; remembers of each commit what had been seen."""
+    """A worker's link to the server of a rule. It remembers how many updates each commit had seen."""
 
     def __init__(self, server: lp.CourierClient[Server], worker: int) -> None:
-        self._server, self._worker = server, worker
+        self._server = server
+        self._worker = worker
         self._pulled = server.pull(0)
         self.seen: list[int] = []
 
@@ -40,7 +41,14 @@ class Link:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a worker returns of a rule: its replica, and what it had seen at each commit; and the server's."""
+    """The result of a worker for a rule.
+
+    Attributes:
+        replica: The parameters of the worker's replica.
+        seen: How many updates the worker had seen at each commit.
+        centre: The server's centre at the end.
+        attempt: The server's attempt at the end.
+    """
 
     replica: Array
     seen: list[int]
@@ -52,13 +60,16 @@ def work(training: Training, servers: Mapping[str, lp.CourierClient[Server]]) ->
     """Train a replica by each rule."""
     threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
     worker = lp.current().replica_index
-    replicas, links = {}, {}
+    replicas = {}
+    links = {}
     for name, rule in training.rules.items():
-        replica, link = training.replica(rule, worker), Link(servers[name], worker)
+        replica = training.replica(rule, worker)
+        link = Link(servers[name], worker)
         lp.barrier(f"{name}: all have pulled")  # so that all but the first to commit are stale
         for _ in range(training.rounds(rule)):
             link.commit(replica.round(link.pull))
-        replicas[name], links[name] = replica.parameters, link.seen
+        replicas[name] = replica.parameters
+        links[name] = link.seen
     lp.barrier("all have trained")
     return {
         name: Trained(replicas[name], links[name], *servers[name].trained()) for name in servers
@@ -74,11 +85,12 @@ def make_program(
     """Return the graph.
 
     Args:
-        kill: The servers of all rules are killed when half of the commits by this one are in.
-        order: What keeps the order of the servers' calls, or keeps to it.
-        lags_reversed: Whether the calls of the first worker arrive the latest, and not those of the last.
+        kill: A rule. When half of its commits are in, the servers of all rules are killed.
+        order: Records the order of the servers' calls, or keeps to a recorded order.
+        lags_reversed: If True, the calls of the first worker arrive the latest. Else those of the last do.
     """
-    workers, servers = training.problem.workers, {}
+    workers = training.problem.workers
+    servers = {}
     for name, rule in training.rules.items():
         half = workers * training.rounds(rule) // 2
         servers[name] = lp.CourierNode(Server, training.centre(rule), half if name == kill else 0)
@@ -89,8 +101,11 @@ def make_program(
     with program.group("worker"):
         for worker in range(workers):
             lag = workers - 1 - worker if lags_reversed else worker
-            late = [lp.edges.Delay(LAG_S * lag)] if lag else []
-            ways = late if order is None else [*late, order]
-            own = {name: handle.through(*ways) for name, handle in handles.items()}
+            effects: list[lp.edges.Delay | lp.edges.Record | lp.edges.Replay] = []
+            if lag:
+                effects.append(lp.edges.Delay(LAG_S * lag))
+            if order is not None:
+                effects.append(order)
+            own = {name: handle.through(*effects) for name, handle in handles.items()}
             program.add_node(lp.PyNode(work, training, own))
     return program

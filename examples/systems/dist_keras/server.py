@@ -1,4 +1,4 @@
-"""A server holds the centre of one rule. Killed, it goes on where it had answered: see _shared/shard.py."""
+"""The server of a rule. After a kill it goes on from its last acknowledged update: see _shared/shard.py."""
 
 import launchpad as lp
 from examples._shared.digits import Array
@@ -7,10 +7,10 @@ from examples.systems.dist_keras.algorithm import Centre
 
 
 class Server:
-    """Holds the centre of one rule.
+    """A server that holds the centre of one rule.
 
     Args:
-        dies_at: After so many updates the next commit kills its worker, in the first attempt; 0 for never.
+        dies_at: In the first attempt, the commit after this number of updates kills the worker; 0 for never.
     """
 
     def __init__(self, centre: Centre, dies_at: int = 0) -> None:
@@ -19,7 +19,7 @@ class Server:
 
     @lp.idempotent
     def pull(self, number: int) -> tuple[Array, int]:
-        """Return the centre and how many updates are in it, to a worker that has committed so often."""
+        """Return the centre, and how many updates are in it, to a worker with `number` commits."""
         with self._state.changed:
             if self._state.value.is_in_step:
                 self._state.wait(number)
@@ -27,15 +27,19 @@ class Server:
 
     @lp.idempotent
     def commit(self, worker: int, number: int, delta: Array, seen: int) -> None:
-        """Take a worker's commit, computed when so many updates were seen; once, if it comes again."""
+        """Take a worker's commit, which it computed after it had seen `seen` updates.
+
+        If the same commit comes again, nothing happens.
+        """
         if lp.current().attempt == 1 and 0 < self._dies_at <= self._state.applied.sum():
-            lp.testing.crash()  # without the lock: the stop handler takes it, where this is a thread
+            # Don't hold the lock here: if this worker is a thread, its stop handler takes the lock.
+            lp.testing.crash()
         with self._state.update(worker, number) as is_new:
             if is_new:
                 self._state.value.commit(worker, delta, seen)
 
     @lp.idempotent
     def trained(self) -> tuple[Centre, int]:
-        """Return all of the centre, and which attempt of the server this is."""
+        """Return the whole centre, and the attempt of the server."""
         with self._state.changed:
             return self._state.value, lp.current().attempt

@@ -1,4 +1,4 @@
-"""What is trained: rules, each on several seeds side by side, so that parameters have a row for each seed."""
+"""The training of rules, each on several seeds side by side: parameters have a row for each seed."""
 
 import itertools
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ class Rule:
     """An optimizer.
 
     Attributes:
-        worker: The worker's part of it.
-        server: The server's.
-        learning_rate: Of the steps of a worker.
-        window: How many of them it makes between two commits.
-        seeds: How many models are trained, each from other parameters, on other batches; one begins where
-            the problem says.
+        worker: The worker's part of the optimizer.
+        server: The server's part of it.
+        learning_rate: The learning rate of a worker's steps.
+        window: How many steps a worker makes between two commits.
+        seeds: How many models are trained, each from other parameters and on other batches. A single one
+            begins with the parameters of the problem.
     """
 
     worker: type[Replica]
@@ -42,7 +42,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Training:
-    """Rules to be trained on a problem, one after the other."""
+    """Rules that are trained on a problem, one after the other."""
 
     problem: Problem
     rules: Mapping[str, Rule]
@@ -58,7 +58,8 @@ class Training:
         batches = itertools.count()
 
         def gradient(rows: Array) -> Array:
-            batch, steps = next(batches), self.problem.steps
+            batch = next(batches)
+            steps = self.problem.steps
             slices = [self.problem.slice(i * steps + batch, worker) for i in range(len(rows))]
             images = np.stack([each.images for each in slices])
             labels = np.stack([each.labels for each in slices])
@@ -70,13 +71,14 @@ class Training:
         return rule.server(self.first_parameters(rule), self.problem.workers)
 
     def rounds(self, rule: Rule) -> int:
-        """How often a worker commits."""
+        """Return how often a worker commits."""
         return self.problem.steps // rule.window
 
 
 def rules(problem: Problem, seeds: int = 1) -> dict[str, Rule]:
-    """Return all that dist-keras has; the seeds are those of the asynchronous ones that are compared."""
-    rate, steps = problem.learning_rate, problem.steps
+    """Return all rules of dist-keras. The asynchronous ones that are compared get this number of seeds."""
+    rate = problem.learning_rate
+    steps = problem.steps
     return {
         "DOWNPOUR": Rule(Replica, Centre, rate, 5, seeds),
         "ADAG": Rule(AdagReplica, Centre, 4 * rate, 5, seeds),

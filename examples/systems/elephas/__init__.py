@@ -1,1 +1,1 @@
-"""Elephas: workers train copies of a model on their partitions; the driver puts together what comes of it."""
+"""Elephas: workers train copies of a model on their partitions, and a driver puts their updates together."""

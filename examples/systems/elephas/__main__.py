@@ -14,8 +14,11 @@ from examples.systems.elephas.worker import Faults
 SPARK = flags.DEFINE_bool("spark", False, "Train on data from Spark, too.")
 
 WIDTHS = (64, 10)
-WORKERS, BATCH_SIZE, EPOCHS = 3, 48, 16
-KILLS, KILLS_AND_BAD_UPDATES = Faults(kills=True), Faults(kills=True, bad_every=10)
+WORKERS = 3
+BATCH_SIZE = 48
+EPOCHS = 16
+KILLS = Faults(kills=True)
+KILLS_AND_BAD_UPDATES = Faults(kills=True, bad_every=10)
 
 
 def main(_: list[str]) -> None:
@@ -49,11 +52,11 @@ def main(_: list[str]) -> None:
 
     if SPARK.value:
         from_spark = in_batches(through_spark(lists), BATCH_SIZE)
-        one, other = (
+        result_by_spark, result_by_list = (
             fit(models[:1], data, steps, "epoch", "synchronous")
             for data in (from_spark, partitions)
         )
-        claims.check_spark(one, other)
+        claims.check_spark(result_by_spark, result_by_list)
     done()
 
 

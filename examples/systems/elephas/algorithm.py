@@ -1,4 +1,4 @@
-"""Training a model on partitions: what a worker does between two exchanges with the driver."""
+"""The training of a model on partitions: the work of a worker between two exchanges with the driver."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from examples._shared.digits import Array, Digits
 
 @dataclass(frozen=True)
 class Model:
-    """A network and how it is trained: what Keras calls a compiled model.
+    """A network and its training. Keras calls this a compiled model.
 
     Attributes:
-        parameters: Those that training begins with.
-        seed: Of the order in which epochs go through the data.
+        parameters: The parameters that training begins with.
+        seed: The seed of the order in which epochs go through the data.
     """
 
     widths: tuple[int, ...]
@@ -33,15 +33,15 @@ class Partition(Protocol):
 
     @property
     def n_batches(self) -> int:
-        """How many there are in an epoch: as many as in every other partition."""
+        """Return the number of batches in an epoch. All partitions have the same number."""
 
     def gradient(self, model: Model, parameters: Array, step: int) -> Array:
-        """Return the gradient on the batch of this step, of all epochs one after the other."""
+        """Return the gradient on the batch of this step. Steps are counted through all epochs."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A partition of digits, which each epoch goes through in another order."""
+    """A partition of digits. Each epoch goes through it in another order."""
 
     digits: Digits
     n_batches: int
@@ -54,7 +54,7 @@ class Rows:
 
 
 def in_batches(partitions: Sequence[Digits], batch_size: int) -> list[Rows]:
-    """Cut them into the same number of batches, so that the largest are of this size."""
+    """Cut all partitions into the same number of batches, the largest of which have this size."""
     sizes = [len(digits) for digits in partitions]
     n_batches = -(-max(sizes) // batch_size)
     if min(sizes) < n_batches:
@@ -66,13 +66,13 @@ def in_batches(partitions: Sequence[Digits], batch_size: int) -> list[Rows]:
 
 
 def rounds(frequency: str, steps: int, n_batches: int) -> list[range]:
-    """Return which steps a worker makes between one exchange with the driver and the next."""
+    """Return the steps that a worker makes between one exchange with the driver and the next."""
     size = {"epoch": n_batches, "batch": 1}[frequency]
     return [range(first, min(first + size, steps)) for first in range(0, steps, size)]
 
 
 def train(model: Model, partition: Partition, parameters: Array, steps: range) -> Array:
-    """Return what gradient descent makes of the parameters in these steps."""
+    """Return the parameters after these steps of gradient descent."""
     for step in steps:
         gradient = partition.gradient(model, parameters, step)
         parameters = parameters - model.learning_rate * gradient
@@ -80,19 +80,20 @@ def train(model: Model, partition: Partition, parameters: Array, steps: range) -
 
 
 class Weights(NamedTuple):
-    """Parameters, and how often each update is in them: by worker, and by its number."""
+    """Parameters, and how often each update is in them, by worker and number of the update."""
 
     parameters: Array
     counts: npt.NDArray[np.int64]
 
     def check(self, delta: Array) -> None:
-        """ValueError if it cannot be added."""
+        """Raise ValueError if the update cannot be added."""
         if delta.shape != self.parameters.shape:
-            has, needs = delta.shape, self.parameters.shape
+            has = delta.shape
+            needs = self.parameters.shape
             raise ValueError(f"an update has the shape of the parameters, {needs}, and not {has}")
 
     def plus(self, delta: Array, worker: int, number: int) -> Weights:
-        """Return weights that have this update, too."""
+        """Return weights that include this update."""
         self.check(delta)
         counts = self.counts.copy()
         counts[worker, number] += 1

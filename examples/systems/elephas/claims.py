@@ -1,4 +1,4 @@
-"""What each mode promises, checked on what drivers and workers have returned."""
+"""Checks of the promises of each mode, on the results of drivers and workers."""
 
 from collections.abc import Sequence
 
@@ -16,9 +16,11 @@ WANTED_ACCURACY = 0.94
 
 
 def check_averages(result: Result, alone: Sequence[Array], frequency: str) -> None:
-    """The driver's averages are those of one process."""
+    """Check that the driver's averages are those of one process."""
     pairs = zip(result.fitted, alone, strict=False)
-    difference = max(float(np.abs(one.weights.parameters - other).max()) for one, other in pairs)
+    difference = max(
+        float(np.abs(fitted.weights.parameters - average).max()) for fitted, average in pairs
+    )
     check(
         difference <= TOLERANCE,
         f"synchronous: averages after each {frequency} are those of one process, to {TOLERANCE:g}",
@@ -27,7 +29,7 @@ def check_averages(result: Result, alone: Sequence[Array], frequency: str) -> No
 
 
 def check_same_bits(result: Result) -> None:
-    """The last model is the first, trained once more while two are killed."""
+    """Check that the last model, trained like the first but with kills, has the same bits."""
     first, last = (result.fitted[i].weights.parameters for i in (0, -1))
     check(
         bool((first == last).all()) and min(attempts(result)) > 1,
@@ -37,7 +39,7 @@ def check_same_bits(result: Result) -> None:
 
 
 def check_none_lost(result: Result, models: Sequence[Model]) -> None:
-    """Each update that was pushed is in the parameters, exactly once, and nothing else is."""
+    """Check that each pushed update is in the parameters exactly once, and that nothing else is."""
     counts = np.concatenate([fitted.weights.counts.flatten() for fitted in result.fitted])
     difference = max(distance_from_counted(result, models))
     check(
@@ -49,7 +51,7 @@ def check_none_lost(result: Result, models: Sequence[Model]) -> None:
 
 
 def check_refused(result: Result, bad: int) -> None:
-    """An update that raises, with the lock held, is the error of the worker that has pushed it, only."""
+    """Check that an update that raises with the lock held fails only for the worker that pushed it."""
     refused = sum(worker.refused for worker in result.workers)
     check(
         0 < refused == bad,
@@ -59,36 +61,37 @@ def check_refused(result: Result, bad: int) -> None:
 
 
 def check_lost_are_counted(result: Result, models: Sequence[Model]) -> None:
-    """What is lost is known: the parameters are the sum of just those updates that are not."""
+    """Check that lost updates are counted: the parameters are the sum of exactly the others."""
     counts = np.concatenate([fitted.weights.counts.flatten() for fitted in result.fitted])
-    lost, there = int((counts == 0).sum()), int(counts.sum())
+    n_lost = int((counts == 0).sum())
+    n_counted = int(counts.sum())
     difference = max(distance_from_counted(result, models))
     check(
-        pushed(result) - lost == there
+        pushed(result) - n_lost == n_counted
         and counts.max() <= 1
         and difference <= TOLERANCE
         and min(attempts(result)) > 1,
         "hogwild: the parameters have the updates pushed, minus those lost",
-        f"{pushed(result)} - {lost} = {there}, whose sum is what was learned, to {difference:.0e};"
+        f"{pushed(result)} - {n_lost} = {n_counted}, whose sum is what was learned, to {difference:.0e};"
         f" attempts {attempts(result)}",
     )
 
 
-def check_accuracy(what: str, result: Result, models: Sequence[Model], held_out: Digits) -> None:
-    """Enough of the digits that were held out are read correctly, whatever the seed."""
-    found = [
+def check_accuracy(mode: str, result: Result, models: Sequence[Model], held_out: Digits) -> None:
+    """Check that the models read enough of the held-out digits correctly, whatever the seed."""
+    accuracies = [
         networks.accuracy(model.widths, fitted.weights.parameters, held_out)
         for model, fitted in zip(models, result.fitted, strict=True)
     ]
     check(
-        min(found) >= WANTED_ACCURACY,
-        f"{what}: at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are read",
-        " ".join(f"{accuracy:.3f}" for accuracy in found),
+        min(accuracies) >= WANTED_ACCURACY,
+        f"{mode}: at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are read",
+        " ".join(f"{accuracy:.3f}" for accuracy in accuracies),
     )
 
 
 def check_spark(by_spark: Result, by_list: Result) -> None:
-    """It makes no difference where the partitions come from."""
+    """Check that it makes no difference where the partitions come from."""
     ends = [result.fitted[0].weights.parameters for result in (by_spark, by_list)]
     check(
         bool((ends[0] == ends[1]).all()),
@@ -98,7 +101,7 @@ def check_spark(by_spark: Result, by_list: Result) -> None:
 
 
 def attempts(result: Result) -> list[int]:
-    """Return those in which the worker and the driver have ended that were to be killed."""
+    """Return the last attempts of the worker and the driver that should have been killed."""
     return [result.workers[VICTIM].attempt, result.fitted[-1].attempt]
 
 
@@ -108,7 +111,7 @@ def pushed(result: Result) -> int:
 
 
 def distance_from_counted(result: Result, models: Sequence[Model]) -> list[float]:
-    """Return, of each model, how far it is from the sum of the updates that are counted as in it."""
+    """Return, for each model, how far it is from the sum of the updates that its counts include."""
     distances = []
     for i, (model, fitted) in enumerate(zip(models, result.fitted, strict=True)):
         counted = model.parameters.copy()

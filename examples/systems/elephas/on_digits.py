@@ -1,4 +1,4 @@
-"""The problem that all parameter servers here are compared on."""
+"""The modes of Elephas on the problem that all systems share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from examples.systems.elephas.worker import Faults
 
 @dataclass(frozen=True)
 class Slices:
-    """A worker's slices of the problem's batches, eight of which are called an epoch."""
+    """The partition of a worker: its slices of the problem's batches. Eight batches are an epoch."""
 
     problem: Problem
     worker: int
@@ -25,7 +25,7 @@ class Slices:
 
 
 def learn(mode: str, frequency: str, problem: Problem, is_disturbed: bool) -> Learned:
-    """Train in this mode; RuntimeError if a worker and the driver are to be killed, and were not."""
+    """Train in this mode. Raise RuntimeError if a worker and the driver should have died, and did not."""
     model = Model(problem.widths, problem.first_parameters, problem.learning_rate)
     slices = [Slices(problem, worker) for worker in range(problem.workers)]
     faults = Faults(kills=is_disturbed)

@@ -7,7 +7,7 @@ from examples.systems.elephas.algorithm import Model, Partition, train
 
 
 def average_alone(model: Model, partitions: Sequence[Partition], rounds: Sequence[range]) -> Array:
-    """In each round train a copy on every partition, and go on from the mean of these."""
+    """Train a copy on every partition in each round, and go on from the mean of the copies."""
     parameters = model.parameters
     for steps in rounds:
         copies = [train(model, partition, parameters, steps) for partition in partitions]

@@ -3,7 +3,7 @@
 worker × n ──what training has changed──▶ driver
      ▲─────────────parameters─────────────┘
 
-The mode decides only which class of driver it is.
+The mode decides only the class of the driver.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ NO_FAULTS = Faults()
 
 
 class Result(NamedTuple):
-    """What the workers have returned, and what has gone over the edges."""
+    """The results of the workers, and the traffic over the edges."""
 
     workers: list[Worked]
     edges: lp.edges.Edges
 
     @property
     def fitted(self) -> list[Fitted]:
-        """What has become of each model."""
+        """Return the state of each model's driver at the end."""
         return self.workers[0].fitted
 
 
@@ -41,9 +41,9 @@ def fit(
 
     Args:
         steps: How many batches each worker trains a model on.
-        frequency: After what it exchanges weights with the driver: `batch`, or `epoch`.
+        frequency: After what a worker exchanges weights with the driver: `batch` or `epoch`.
         mode: What the driver does with an update: `synchronous`, `asynchronous` or `hogwild`.
-        faults: What goes wrong on purpose.
+        faults: The faults to inject.
     """
     of_worker = rounds(frequency, steps, partitions[0].n_batches)
     kills = [False] * (len(models) - 1) + [faults.kills]

@@ -29,7 +29,7 @@ def partitions(rdd: Any) -> list[Digits]:
 
 
 def session() -> Any:
-    """Return a session of Spark on this machine, to be closed at the end of a `with`."""
+    """Return a session of Spark on this machine. Use it in a `with`, which closes it."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -41,7 +41,7 @@ def session() -> Any:
 
 
 def through_spark(lists: Sequence[Digits]) -> list[Digits]:
-    """Return what comes out of an RDD whose partitions have the rows of these."""
+    """Put these lists into an RDD, one per partition, and return the partitions that come out of it."""
     with session() as spark:
         context = spark.sparkContext
         pairs = [zip(digits.images, digits.labels.tolist(), strict=True) for digits in lists]

@@ -1,6 +1,6 @@
 """A worker: it trains on its partition, and exchanges weights with a driver. The same in all modes.
 
-One that dies has left nothing behind: started again, it asks the driver which of its updates is the next.
+A worker that dies leaves nothing behind. Its next attempt asks the driver which of its updates comes next.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ VICTIM = 1
 
 
 class Faults(NamedTuple):
-    """What goes wrong on purpose.
+    """Faults that a run injects.
 
     Attributes:
-        kills: Half-way through the last model a worker is killed, and the driver a little later.
-        bad_every: Before each update of which a multiple of this is the number one is pushed that does not
+        kills: If True, a worker is killed half-way through the last model, and the driver a little later.
+        bad_every: Before each update whose number is a multiple of this, the worker pushes one that doesn't
             fit; 0 for none.
     """
 
@@ -30,13 +30,13 @@ class Faults(NamedTuple):
 
 
 class Worked(NamedTuple):
-    """What a worker returns, for the checks.
+    """The result of a worker, for the checks.
 
     Attributes:
-        deltas: What it has pushed, by model and number.
-        refused: How many updates it has pushed that do not fit, and was told so.
-        attempt: 2 if it was killed once.
-        fitted: What has become of each model.
+        deltas: The updates that it has pushed, by model and number.
+        refused: How many of its updates the driver has refused, since they don't fit.
+        attempt: 2 if the worker was killed once.
+        fitted: The state of each model's driver at the end.
     """
 
     deltas: Array
@@ -54,7 +54,8 @@ def work(
 ) -> Worked:
     """Train the models, one after the other."""
     me = lp.current()
-    worker, victim = me.replica_index, (len(models) - 1, len(rounds) // 2, VICTIM)
+    worker = me.replica_index
+    victim = (len(models) - 1, len(rounds) // 2, VICTIM)
     first_deltas = np.zeros((len(models), len(rounds), len(models[0].parameters)))
     deltas, refused = me.load(default=(first_deltas, 0))
     for i, (model, driver) in enumerate(zip(models, drivers, strict=True)):
@@ -62,7 +63,7 @@ def work(
             parameters = driver.pull(worker)
             delta = train(model, partition, parameters, rounds[number]) - parameters
             if faults.kills and (i, number, worker) == victim and me.attempt == 1:
-                me.save((deltas, refused))  # training needs none of it; the checks do
+                me.save((deltas, refused))  # only the checks need this, not the training
                 lp.testing.crash()
             if faults.bad_every and number % faults.bad_every == 0:
                 refused += is_refused(driver, worker, number, delta[:-1])
@@ -73,7 +74,7 @@ def work(
 
 
 def is_refused(driver: lp.CourierClient[Driver], worker: int, number: int, bad: Array) -> bool:
-    """Push an update that does not fit; return whether the driver says so."""
+    """Push an update that doesn't fit. Return True if the driver refuses it."""
     try:
         driver.push(worker, number, bad)
     except ValueError:

@@ -1,1 +1,1 @@
-"""GPipe: a network cut into stages, each in a worker, and batches cut into micro-batches that go through."""
+"""GPipe: a network cut into stages, one per worker, and batches cut into micro-batches."""

@@ -1,4 +1,4 @@
-"""GPipe: where a network is cut into stages, and what a stage computes and keeps of a micro-batch."""
+"""GPipe: the cut of a network into stages, and the values that a stage computes and keeps."""
 
 import functools
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from examples._shared.digits import Array, Digits
 
 
 def costs(widths: networks.Widths) -> list[int]:
-    """Return the multiplications of each layer for one image: what its time is in proportion to."""
+    """Return the multiplications of each layer for one image. Its time is proportional to them."""
     return [inputs * outputs for inputs, outputs in pairwise(widths)]
 
 
 def cut(costs: Sequence[int], stages: int) -> tuple[int, ...]:
-    """Return where each stage begins, and the end, such that the costs of the stages vary least.
+    """Return where each stage begins, and the end. The cut is the one whose stages' costs vary least.
 
-    Their mean is the same however they are cut, so their variance is least where the sum of squares is.
+    The mean of the costs is the same for every cut. So their variance is least where the sum of squares is.
     """
     if not 1 <= stages <= len(costs):
         raise ValueError(f"{len(costs)} layers make 1 to {len(costs)} stages, not {stages}")
@@ -28,49 +28,51 @@ def cut(costs: Sequence[int], stages: int) -> tuple[int, ...]:
         """Return the least sum of squares of the layers before `end`, and where they are cut."""
         if stages == 1:
             return sum(costs[:end]) ** 2, (0, end)
-        found = []
+        cuts = []
         for begin in range(stages - 1, end):
             squares, bounds = best(begin, stages - 1)
-            found.append((squares + sum(costs[begin:end]) ** 2, (*bounds, end)))
-        return min(found)
+            cuts.append((squares + sum(costs[begin:end]) ** 2, (*bounds, end)))
+        return min(cuts)
 
     return best(len(costs), stages)[1]
 
 
 def schedule(micro_batches: int) -> list[tuple[str, int]]:
-    """Return what a stage does, in order: all micro-batches forward, then all of them back."""
+    """Return the passes of a stage, in order: all micro-batches forward, then all of them back."""
     forward = [("forward", number) for number in range(micro_batches)]
     return forward + [("backward", number) for _, number in reversed(forward)]
 
 
 class Layers:
-    """A stage's layers, for one batch: micro-batches go forward and come back in any order.
+    """A stage's layers, for one batch. Micro-batches go forward and come back in any order.
 
     Args:
-        widths: Those of these layers, with the number of their inputs.
-        parameters: Theirs, flat.
-        is_last: Whether the last of them gives the scores of the digits.
-        rematerializes: Whether only inputs are kept, and the rest is computed again on the way back.
+        widths: The number of inputs, then the width of each layer.
+        parameters: The parameters of the layers, in one flat vector.
+        is_last: True if the last layer gives the scores of the digits.
+        rematerializes: If True, only the inputs are kept. The rest is computed again on the way back.
     """
 
     def __init__(
         self, widths: networks.Widths, parameters: Array, is_last: bool, rematerializes: bool
     ) -> None:
-        self._widths, self._parameters = widths, parameters
-        self._is_last, self._rematerializes = is_last, rematerializes
+        self._widths = widths
+        self._parameters = parameters
+        self._is_last = is_last
+        self._rematerializes = rematerializes
         self._kept: dict[int, list[Array]] = {}
         self.gradient = np.zeros_like(parameters)  # summed over micro-batches
         self.peak = 0  # the most elements that were kept at once
 
     def forward(self, number: int, inputs: Array) -> Array:
-        """Return what the layers make of a micro-batch, and keep what its way back needs."""
+        """Return the outputs for a micro-batch, and keep the values that `backward` needs."""
         values = self._compute(number, inputs)
         if self._rematerializes:
             self._kept[number] = [inputs]
         return values[-1]
 
     def backward(self, number: int, received: Array | Digits) -> Array:
-        """Return the gradient by the inputs, given that by the outputs or what the scores should say."""
+        """Return the gradient by the inputs, from the gradient by the outputs, or from the digits."""
         values = self._kept[number]
         if self._rematerializes:
             values = self._compute(number, *values)
@@ -86,6 +88,6 @@ class Layers:
     def _compute(self, number: int, inputs: Array) -> list[Array]:
         values = networks.forward(self._widths, self._parameters, inputs, self._is_last)
         self._kept[number] = values
-        n_kept = sum(array.size for kept in self._kept.values() for array in kept)
+        n_kept = sum(array.size for values_of_one in self._kept.values() for array in values_of_one)
         self.peak = max(self.peak, n_kept)
         return values

@@ -1,4 +1,4 @@
-"""What the paper claims, each looked for in what the stages have returned."""
+"""Checks of the paper's claims, on the results of the stages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,11 +13,11 @@ from examples.systems.gpipe.stage import Batch
 from examples.systems.gpipe.training import Run, Training
 
 Trained = Mapping[Run, Sequence[Batch]]
-"""What each stage has of the last batch, for each run."""
+"""For each run, the last batch of each stage."""
 
 
 def check_cut(training: Training, stages: int) -> None:
-    """No other cut of the layers is more even."""
+    """Check that no other cut of the layers is more even."""
     of_layers = costs(training.widths)
     is_best = cut(of_layers, stages) == oracle.best_of_all_cuts(of_layers, stages)
     shares = [sum(of_layers[begin:end]) for begin, end in training.cut(stages)]
@@ -25,7 +25,7 @@ def check_cut(training: Training, stages: int) -> None:
 
 
 def check_equal(trained: Trained, alone: oracle.Trained, stages: int) -> None:
-    """Gradients and parameters are those of one process, however batches and layers are cut."""
+    """Check that gradients and parameters are those of one process, however batches and layers are cut."""
     runs = trained.values()
     of_gradients = farthest(([batch.gradient for batch in run] for run in runs), alone.gradient)
     of_parameters = farthest(
@@ -37,13 +37,14 @@ def check_equal(trained: Trained, alone: oracle.Trained, stages: int) -> None:
 
 
 def farthest(runs: Iterable[Sequence[Array]], alone: Array) -> float:
-    """Return the greatest difference of what stages have, put together, from what one process has."""
+    """Return the largest difference between the stages' arrays, put together, and one process's."""
     return max(float(abs(np.concatenate(stages) - alone).max()) for stages in runs)
 
 
 def check_bubble(trained: Trained, stages: int) -> None:
-    """In logical time stages wait as long as the paper's formula says, in fractions."""
-    is_right, measured = True, []
+    """Check that in logical time stages wait exactly as long as the paper's formula says."""
+    is_right = True
+    measured = []
     for run, batches in trained.items():
         waited = idle(replay([batch.trace for batch in batches]))
         is_right &= waited == oracle.bubble(stages, run.micro_batches)
@@ -55,8 +56,9 @@ def check_bubble(trained: Trained, stages: int) -> None:
 
 
 def check_kept(trained: Trained, training: Training, stages: int) -> None:
-    """Stages keep as many numbers for the way back as they should."""
-    is_right, peaks = True, {}
+    """Check that stages keep as many numbers for the way back as they should."""
+    is_right = True
+    peaks = {}
     for run, batches in trained.items():
         for batch, (begin, end) in zip(batches, training.cut(stages), strict=True):
             widths = training.widths[begin : end + 1]
@@ -67,7 +69,7 @@ def check_kept(trained: Trained, training: Training, stages: int) -> None:
 
 
 def check_killed(trained: Trained, run: Run, attempts: Sequence[int]) -> None:
-    """The run in which a stage was killed has given the bits of the one in which none was."""
+    """Check that the run in which a stage was killed has the bits of the undisturbed one."""
     bits = [
         [(batch.gradient.tobytes(), batch.parameters.tobytes()) for batch in trained[each]]
         for each in (run, run._replace(is_disturbed=True))
@@ -77,6 +79,6 @@ def check_killed(trained: Trained, run: Run, attempts: Sequence[int]) -> None:
 
 
 def check_torch(by_torch: Sequence[oracle.Trained], alone: oracle.Trained) -> None:
-    """The pipeline of torch arrives at the same."""
+    """Check that the pipeline of torch arrives at the same gradients."""
     apart = farthest([[stage.gradient for stage in by_torch]], alone.gradient)
     check(apart <= 1e-6, "torch's ScheduleGPipe has these gradients, too", f"{apart:.1e} apart")

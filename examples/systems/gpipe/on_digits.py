@@ -1,4 +1,4 @@
-"""The problem by which these systems are compared, with layers enough for a stage each."""
+"""GPipe on the problem that all systems share, with more layers: one for each stage."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +14,7 @@ WIDTHS = (64, 32, 24, 16, 10)
 
 
 def learn(problem: Problem, is_killed: bool) -> Learned:
-    """Train with four stages; the third may be killed half-way, RuntimeError if it was not."""
+    """Train with four stages. The third may be killed half-way; raise RuntimeError if it was not."""
     deeper = replace(problem, widths=WIDTHS)
     training = Training(
         problem.training,

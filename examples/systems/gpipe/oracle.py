@@ -1,4 +1,4 @@
-"""What the pipeline must arrive at: one process, and the paper's formulas."""
+"""The truth for the pipeline: one process, and the paper's formulas."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -30,7 +30,7 @@ def train_alone(training: Training) -> Trained:
 
 
 def best_of_all_cuts(costs: Sequence[int], stages: int) -> tuple[int, ...]:
-    """Return the most even cut, found by trying all."""
+    """Try all cuts, and return the most even one."""
 
     def squares(bounds: tuple[int, ...]) -> int:
         return sum(sum(costs[begin:end]) ** 2 for begin, end in pairwise(bounds))
@@ -45,6 +45,7 @@ def bubble(stages: int, micro_batches: int) -> Fraction:
 
 
 def kept(widths: Sequence[int], images: int, micro_batches: int, rematerializes: bool) -> int:
-    """Return how many numbers a stage keeps: its inputs, and its outputs of all or of one micro-batch."""
+    """Return how many numbers a stage keeps: its inputs, and the outputs of all or of one micro-batch."""
     inputs, *outputs = widths
-    return images * inputs + images // (micro_batches if rematerializes else 1) * sum(outputs)
+    images_with_outputs = images // micro_batches if rematerializes else images
+    return images * inputs + images_with_outputs * sum(outputs)

@@ -1,4 +1,4 @@
-"""A chain of stages, a worker each: activations of micro-batches go up it, and their gradients come down.
+"""A chain of stages, one per worker. Activations of micro-batches go up, and their gradients come down.
 
 stage 0 ──activations──▶ stage 1 ──▶ … ──▶ stage K−1
         ◀───gradients───         ◀── … ◀──

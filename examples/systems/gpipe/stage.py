@@ -1,7 +1,8 @@
 """A stage: some layers in a worker, and the micro-batches that come to them and go on.
 
-If a stage dies, all are started again, and go on after the newest batch that all have saved. A message of the
-attempt before could do no harm: it has the key, and all bits, of the one that comes again.
+If a stage dies, all are started again, and go on after the newest batch that all have saved. A late message
+of
+the attempt before does no harm: it has the same key, and the same bits, as the message that comes again.
 """
 
 import time
@@ -20,7 +21,7 @@ Neighbour = lp.CourierClient["Stage"] | None
 
 
 class Batch(NamedTuple):
-    """What a stage has of a batch that is done."""
+    """The state of a stage after a batch."""
 
     gradient: Array
     parameters: Array  # after the update
@@ -41,8 +42,12 @@ class Stage:
         before: Neighbour,
         after: Neighbour,
     ) -> None:
-        self._training, self._runs, self._widths = training, runs, widths
-        self._parameters, self._before, self._after = parameters, before, after
+        self._training = training
+        self._runs = runs
+        self._widths = widths
+        self._parameters = parameters
+        self._before = before
+        self._after = after
         self._inbox = lp.Inbox[Key, Any]()
 
     def put(self, key: Key, value: Any) -> None:
@@ -50,9 +55,11 @@ class Stage:
         self._inbox.put(key, (lp.caller().replica_index, value))
 
     def run(self) -> tuple[list[Batch], int]:
-        """Return the last batch of each run, and which attempt this is."""
-        me, last = lp.current(), list[Batch]()
-        if begins_at := self._saved_by_all(max(me.saved_versions(), default=0)):
+        """Return the last batch of each run, and the number of this attempt."""
+        me = lp.current()
+        last = list[Batch]()
+        begins_at = self._saved_by_all(max(me.saved_versions(), default=0))
+        if begins_at:
             last = me.load(version=begins_at)
         for number in range(begins_at, len(self._runs) * self._training.steps):
             run, step = divmod(number, self._training.steps)
@@ -62,8 +69,9 @@ class Stage:
         return last, me.attempt
 
     def _saved_by_all(self, newest: int) -> int:
-        """Return the least of all stages' numbers, which goes up the chain, and comes down."""
-        up, down = ("newest", lp.current().attempt), ("newest of all", lp.current().attempt)
+        """Return the smallest number of all stages. It goes up the chain, and comes down again."""
+        up = ("newest", lp.current().attempt)
+        down = ("newest of all", lp.current().attempt)
         if self._before is not None:
             newest = min(newest, self._inbox.take(up)[1])
         if self._after is not None:
@@ -74,7 +82,7 @@ class Stage:
         return newest
 
     def _train(self, number: int, run: Run, step: int, parameters: Array) -> Batch:
-        """Let all micro-batches go forward, let all come back, and update the parameters once."""
+        """Send all micro-batches forward and back, then update the parameters once."""
         layers = Layers(self._widths, parameters, self._after is None, run.rematerializes)
         passes: dict[str, tuple[Callable[[int, Any], Array], Neighbour]] = {
             "forward": (layers.forward, self._after),
@@ -82,19 +90,22 @@ class Stage:
         }
         self._feed(number, self._training.batch(step), run.micro_batches)
         half = self._training.steps // 2
-        began, waited, trace, sent = time.perf_counter(), 0.0, list[Event](), []
+        began = time.perf_counter()
+        waited = 0.0
+        trace = list[Event]()
+        futures = []
         for kind, m in schedule(run.micro_batches):
-            asked = time.perf_counter()
+            asked_at = time.perf_counter()
             sender, received = self._inbox.take((kind, number, m))
-            waited += time.perf_counter() - asked
+            waited += time.perf_counter() - asked_at
             trace.append(Event(kind, m, sender))
             if run.is_disturbed and (kind, m, step) == ("backward", 0, half) and is_victim():
                 lp.testing.crash()
             compute, target = passes[kind]
-            made = compute(m, received)
+            value = compute(m, received)
             if target is not None:
-                sent.append(lp.submit(target.put, (kind, number, m), made))
-        for future in sent:
+                futures.append(lp.submit(target.put, (kind, number, m), value))
+        for future in futures:
             future.result()
         gradient = layers.gradient / run.micro_batches
         parameters = parameters - self._training.learning_rate * gradient
@@ -102,7 +113,7 @@ class Stage:
         return Batch(gradient, parameters, layers.peak, trace, waited)
 
     def _feed(self, number: int, batch: Digits, micro_batches: int) -> None:
-        """Put into its own inbox what no other stage sends: images at one end, digits at the other."""
+        """Put the images into the first stage's own inbox, and the digits into the last stage's."""
         size = len(batch) // micro_batches
         for m in range(micro_batches):
             part = batch[m * size : (m + 1) * size]
@@ -113,6 +124,6 @@ class Stage:
 
 
 def is_victim() -> bool:
-    """Return whether this is the third of four stages, which is killed once."""
+    """True if this is the third of four stages, in its first attempt: that one is killed."""
     me = lp.current()
     return (me.replica_index, me.attempt) == (2, 1)

@@ -1,4 +1,4 @@
-"""torch's own GPipe, on the same layers: its stages are the ranks of a collective."""
+"""torch's own GPipe, on the same layers. Its stages are the ranks of a collective group."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -38,7 +38,7 @@ def train_by_torch(group: lp.Collective, training: Training, micro_batches: int)
 
 
 def flat(tensors: Iterable[Any]) -> Array:
-    """Return weights and biases of all layers as `_shared.networks` has them."""
+    """Return the weights and biases of all layers in the order of `_shared.networks`."""
     return np.concatenate([tensor.numpy().T.ravel() for tensor in tensors])
 
 

@@ -1,4 +1,4 @@
-"""What is trained, and how: the same for the pipeline and for those that it is compared with."""
+"""The training: the same for the pipeline and for everything that it is compared with."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,7 +10,7 @@ from examples.systems.gpipe.algorithm import costs, cut
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained, and how."""
+    """A network, its digits, and how it is trained."""
 
     digits: Digits
     steps: int
@@ -27,7 +27,7 @@ class Training:
 
 
 class Run(NamedTuple):
-    """A training from the first parameters on; a stage may be killed in it."""
+    """A training from the first parameters on. A stage may be killed in it."""
 
     micro_batches: int
     rematerializes: bool

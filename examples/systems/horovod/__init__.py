@@ -1,1 +1,1 @@
-"""Data parallel training by all-reduce: gradients are averaged while backward still makes them."""
+"""Data parallel training by all-reduce, which averages gradients while backward still makes others."""

@@ -36,8 +36,8 @@ def main(_: list[str]) -> None:
         trained = running.results("rank")
         running.wait()
         claims.check_equal_bits(trained)
-        what = f"{n_ranks} ranks learn what one process learns from whole batches"
-        claims.check_near(trained[0].parameters, alone, tolerance, what)
+        claim = f"{n_ranks} ranks learn what one process learns from whole batches"
+        claims.check_near(trained[0].parameters, alone, tolerance, claim)
         if by_edges:
             claims.check_bytes(running.edges(), n_ranks, training)
     claims.check_fusion(trained[0], training)
@@ -45,13 +45,13 @@ def main(_: list[str]) -> None:
     claims.check_kill(disturbed, trained)
     if TORCH.value:
         theirs = launch(4, train_by_torch, training).results("rank")
-        what = "4 ranks learn what torch's DistributedDataParallel learns"
-        claims.check_near(trained[0].parameters, theirs[0], 1e-6, what)
+        claim = "4 ranks learn what torch's DistributedDataParallel learns"
+        claims.check_near(trained[0].parameters, theirs[0], 1e-6, claim)
     done()
 
 
 def launch(n_ranks: int, function: Callable[..., Any], *args: Any) -> lp.Running:
-    """Launch them, in processes that have torch imported if it is needed."""
+    """Launch the ranks. Their processes import torch beforehand if they need it."""
     needs_torch = function is train_by_torch or BACKEND.value == "gloo"
     preload = ["torch", "torch._dynamo"] if needs_torch else None
     return lp.launch(make_program(n_ranks, function, *args, backend=BACKEND.value), preload=preload)

@@ -4,7 +4,7 @@
                                                           ▼         ▼
     thread of communication                           bucket 1  bucket 2 ──▶ step of the wrapped optimizer
 
-From the last layer to the first, tensors are fused into buckets. A full one leaves; backward does not wait.
+From the last layer to the first, tensors are fused into buckets. A full bucket leaves, and backward goes on.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,12 +34,12 @@ class Momentum:
 
 @dataclass
 class DistributedOptimizer:
-    """Wraps an optimizer, whose steps then follow the mean gradient of all ranks.
+    """A wrapper of an optimizer, whose steps then follow the mean gradient of all ranks.
 
     Args:
-        optimizer: What is wrapped.
-        mean, communication: The mean of an array over all ranks, and the thread that asks for it.
-        fusion_bytes: When a bucket is full.
+        optimizer: The optimizer to wrap.
+        mean, communication: A function for the mean of an array over all ranks, and the thread that calls it.
+        fusion_bytes: The size at which a bucket is full.
         wire: The type in which gradients travel; float16 compresses them.
     """
 
@@ -57,7 +57,7 @@ class DistributedOptimizer:
         self._under_way: list[Future[None]] = []
 
     def ready(self, tensor: Array) -> None:
-        """Take a view of `gradient` that this rank has filled; the mean of all ranks will be put there."""
+        """Take a view of `gradient` that this rank has filled, to replace it by the mean of all ranks."""
         self._n_ready += 1
         self._bucket.append(tensor)
         n_bytes = np.dtype(self.wire).itemsize * sum(each.size for each in self._bucket)
@@ -93,7 +93,8 @@ def backward(
     own = networks.matrices(widths, parameters)
     of_layers = networks.matrices(widths, optimizer.gradient)
     for i in reversed(range(len(own))):
-        layer, is_last = (widths[i : i + 2], own[i].ravel(), values[i : i + 2]), i + 1 == len(own)
+        layer = (widths[i : i + 2], own[i].ravel(), values[i : i + 2])
+        is_last = i + 1 == len(own)
         gradient, of_layer = networks.backward(*layer, gradient, is_last)
         of_layers[i][...] = of_layer.reshape(own[i].shape)
         optimizer.ready(of_layers[i][-1])  # the biases

@@ -1,4 +1,4 @@
-"""What the papers claim, checked on what the ranks have returned and on what has gone over the edges."""
+"""Checks of the papers' claims, on the ranks' results and on the traffic over the edges."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from examples.systems.horovod.program import Trained, Training
 
 
 def check_equal_bits(ranks: Sequence[Trained]) -> None:
-    """All-reduce keeps the ranks the same, though each began with other weights and has seen other digits."""
+    """Check that all ranks end the same, though each began with other weights and saw other digits."""
     digests = sorted({trained.sha256 for trained in ranks})
     check(
         len(digests) == 1,
@@ -20,27 +20,27 @@ def check_equal_bits(ranks: Sequence[Trained]) -> None:
     )
 
 
-def check_near(parameters: Array | None, others: Array, tolerance: float, what: str) -> None:
-    """Adding up in another order is all that may differ."""
+def check_near(parameters: Array | None, expected: Array, tolerance: float, claim: str) -> None:
+    """Check that the parameters differ by rounding at most."""
     assert parameters is not None
-    difference = np.abs(parameters - others).max()
+    difference = np.abs(parameters - expected).max()
     check(
         bool(difference <= tolerance),
-        f"{what}, to {tolerance:g}",
+        f"{claim}, to {tolerance:g}",
         f"largest difference {difference:.1e}",
     )
 
 
 def check_bytes(edges: lp.edges.Edges, ranks: int, training: Training) -> None:
-    """A rank gets the least that is possible, in calls of the others and in answers to its own."""
+    """Check that a rank gets the least possible, in calls of the others and in answers to its own."""
     first = training.first_parameters
     size = training.steps * first.size * np.dtype(training.wire).itemsize
     shares = []
     for rank in range(ranks):
-        sent = edges.total(server=f"rank-{rank}").bytes_sent
-        answered = edges.total(caller=f"rank-{rank}", server="rank").bytes_received
+        n_in_calls = edges.total(server=f"rank-{rank}").bytes_sent
+        n_in_answers = edges.total(caller=f"rank-{rank}", server="rank").bytes_received
         broadcast = 2 * first.nbytes if rank else 0  # parameters and velocity, at the beginning
-        shares.append((sent + answered - broadcast) / size)
+        shares.append((n_in_calls + n_in_answers - broadcast) / size)
     least = 2 * (ranks - 1) / ranks
     check(
         all(abs(share / least - 1) <= 0.01 for share in shares),
@@ -50,8 +50,9 @@ def check_bytes(edges: lp.edges.Edges, ranks: int, training: Training) -> None:
 
 
 def check_fusion(trained: Trained, training: Training) -> None:
-    """Small tensors travel together, and beside the rest of backward."""
-    n_tensors, n_messages = 2 * (len(training.widths) - 1), len(trained.left_at) // training.steps
+    """Check that small tensors travel together, and during the rest of backward."""
+    n_tensors = 2 * (len(training.widths) - 1)
+    n_messages = len(trained.left_at) // training.steps
     check(
         n_messages < n_tensors,
         "there are fewer messages than tensors",
@@ -65,7 +66,7 @@ def check_fusion(trained: Trained, training: Training) -> None:
 
 
 def check_kill(disturbed: Sequence[Trained], undisturbed: Sequence[Trained]) -> None:
-    """A gang that was started again goes on where rank 0 had saved."""
+    """Check that ranks that were started again went on where rank 0 had saved."""
     n_same = sum(a.sha256 == b.sha256 for a, b in zip(disturbed, undisturbed, strict=True))
     generation = min(trained.generation for trained in disturbed)
     check(

@@ -1,4 +1,4 @@
-"""The problem by which these systems are compared."""
+"""Horovod on the problem that all systems share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from examples.systems.horovod.program import Training, make_program, train
 
 @dataclass(frozen=True)
 class FromZeros(Training):
-    """A training that begins where those of the other systems do."""
+    """A training that begins with the same parameters as the other systems."""
 
     @property
     def first_parameters(self) -> Array:
@@ -21,7 +21,7 @@ class FromZeros(Training):
 
 
 def learn(problem: Problem, is_killed: bool) -> Learned:
-    """Train with a rank for each slice; one may be killed half-way, RuntimeError if it was not."""
+    """Train with a rank for each slice. One may be killed half-way; raise RuntimeError if it was not."""
     training = FromZeros(
         problem.training,
         problem.widths,

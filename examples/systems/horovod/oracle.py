@@ -1,4 +1,4 @@
-"""What the ranks must arrive at: one process that learns from whole batches, and torch's data parallelism."""
+"""The truth for the ranks: one process that learns from whole batches, and torch's data parallelism."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def train_alone(training: Training) -> Array:
 
 
 def train_by_torch(group: lp.Collective, training: Training) -> Array:
-    """Return what torch's DistributedDataParallel makes of the same network, as one of its ranks."""
+    """Train the same network with torch's DistributedDataParallel, as one of its ranks."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 

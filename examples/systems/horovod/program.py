@@ -1,4 +1,4 @@
-"""Ranks that train together, a gang: if one is lost, all are started again and go on from rank 0's state.
+"""Ranks that train together. If one is lost, all are started again and go on from rank 0's state.
 
 rank 0 ◀──▶ rank 1
   ▲   ╲   ╱   ▲
@@ -23,7 +23,7 @@ from examples.systems.horovod.algorithm import DistributedOptimizer, Momentum, b
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained, and how."""
+    """A network, its digits, and how it is trained."""
 
     digits: Digits
     widths: tuple[int, ...]
@@ -44,7 +44,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a rank has at the end."""
+    """The result of a rank."""
 
     parameters: Array | None  # of rank 0; of the others the digest is enough
     sha256: str
@@ -53,9 +53,9 @@ class Trained:
 
 
 def train(group: lp.Collective, training: Training, kill_at: int | None = None) -> Trained:
-    """Train as one of the ranks; rank 1 dies at a step of its first attempt if it is told to."""
+    """Train as one of the ranks. Rank 1 dies at step `kill_at` of its first attempt."""
     me = lp.current()
-    first = training.first_parameters + group.rank  # not the same, on purpose
+    first = training.first_parameters + group.rank  # different on each rank, on purpose
     state = me.load(default=(0, first, np.zeros_like(first)))  # only rank 0 has saved any
     begin, parameters, velocity = group.broadcast(state)
     with ThreadPoolExecutor(1) as communication:

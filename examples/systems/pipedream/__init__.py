@@ -1,1 +1,1 @@
-"""PipeDream: profile a network, plan how to cut it into stages, and train it in the pipeline of that plan."""
+"""PipeDream: profile a network, plan its cut into stages, and train it in the pipeline of that plan."""

@@ -42,8 +42,8 @@ def main(_: list[str]) -> None:
     claims.check_kill(trained["killed"], undisturbed)
     claims.check_versions(undisturbed)
     claims.check_utilisation([events for *_, events in undisturbed])
-    sent = running.edges().total(caller="stashing", method="put").bytes_sent
-    claims.check_traffic(sent / len(batches))
+    n_bytes = running.edges().total(caller="stashing", method="put").bytes_sent
+    claims.check_traffic(n_bytes / len(batches))
     claims.check_accuracy(undisturbed, batches, held_out)
     checks.done()
 

@@ -1,11 +1,12 @@
-"""1F1B with weight stashing: in which order a stage does what, and with which weights.
+"""1F1B with weight stashing: the order of a stage's passes, and the weights of each pass.
 
     stage 0 of 3   F0 F1 F2 · · B0 F3 B1 F4 B2 F5 B3 …     F3: minibatch 3 goes forward
     stage 1 of 3   · F0 F1 · B0 F2 B1 F3 B2 F4 B3 …        B0: minibatch 0 goes backward; then the stage's
     stage 2 of 3   · · F0 B0 F1 B1 F2 B2 F3 B3 …               weights are updated
 
-A minibatch goes forward with the newest weights and backward with the same: weight stashing. With vertical
-sync, with the version that it met in the stage before. Versions are numbered by the minibatches in them.
+With weight stashing a minibatch goes forward with the newest weights, and backward with the same. With
+vertical sync it takes the version that it had in the stage before. The number of a version says how many
+minibatches are in it.
 """
 
 import math
@@ -20,12 +21,16 @@ from examples._shared import networks
 from examples._shared.digits import Array
 from examples._shared.networks import Widths
 
-FORWARD, BACKWARD = "forward", "backward"
-STASHING, VERTICAL_SYNC, NAIVE = "stashing", "vertical sync", "naive"  # rules for the weights
+FORWARD = "forward"
+BACKWARD = "backward"
+# Rules for the weights:
+STASHING = "stashing"
+VERTICAL_SYNC = "vertical sync"
+NAIVE = "naive"
 
 
 class Part(NamedTuple):
-    """A stage of a plan: how many layers, in how many replicas."""
+    """A stage of a plan: its number of layers, and of replicas."""
 
     layers: int
     replicas: int
@@ -35,15 +40,15 @@ Plan = Sequence[Part]
 
 
 def in_flight(plan: Plan, stage: int) -> int:
-    """Return how many minibatches a replica has to begin before it ends one, so that none waits."""
+    """Return how many minibatches a replica must begin before it ends one, so that no stage waits."""
     return math.ceil(sum(part.replicas for part in plan[stage:]) / plan[stage].replicas)
 
 
-def schedule(mine: range, depth: int, done: int = 0) -> Iterator[tuple[str, int]]:
-    """Yield what a replica does with its minibatches, `depth` in flight; some may be done already."""
-    if not done:
+def schedule(mine: range, depth: int, n_done: int = 0) -> Iterator[tuple[str, int]]:
+    """Yield the passes of a replica, with `depth` minibatches in flight. It has done the first `n_done`."""
+    if not n_done:
         yield from ((FORWARD, minibatch) for minibatch in mine[: depth - 1])
-    for i in range(done, len(mine)):
+    for i in range(n_done, len(mine)):
         yield from ((FORWARD, minibatch) for minibatch in mine[i + depth - 1 : i + depth])
         yield BACKWARD, mine[i]
 
@@ -66,7 +71,7 @@ class Layers:
     rate: float
     versions: dict[int, Array]
     in_flight: dict[int, tuple[int, list[Array]]] = field(default_factory=dict)
-    used: int = 0  # by the last minibatch that went forward
+    used: int = 0  # the version that the last minibatch went forward with
     most_versions: int = 1
 
     @property
@@ -92,7 +97,9 @@ class Layers:
         stashed = [used for used, _ in self.in_flight.values()]
         oldest = {
             STASHING: min(stashed, default=version),
-            VERTICAL_SYNC: min([*stashed, self.used]),  # the next may use this one, but none before
+            VERTICAL_SYNC: min(
+                [*stashed, self.used]
+            ),  # the next minibatch may use this one, but no older
             NAIVE: version,
         }[self.rule]
         weights = self.weights - self.rate * gradient

@@ -1,4 +1,4 @@
-"""What the paper claims, each checked on what the pipelines have computed."""
+"""Checks of the paper's claims, on the results of the pipelines."""
 
 from collections.abc import Sequence
 
@@ -34,15 +34,16 @@ EQUATIONS = {
 }
 
 Trained = Sequence[tuple[Layers, int, list[Event]]]
-"""What each worker of a pipeline returns: its layers, its attempt, its trace."""
+"""The results of the workers of a pipeline: layers, attempt and trace."""
 
 
 def check_planner(rng: np.random.Generator) -> None:
-    """Compare the planner with all plans there are, for 200 profiles, bandwidths and numbers of machines."""
+    """Compare the planner's plan with all plans, for 200 profiles, bandwidths and numbers of machines."""
     worst = 0.0
     for _ in range(200):
         profile = Profile(*rng.exponential(size=(3, rng.integers(1, 7))).tolist())
-        machines, bandwidth = int(rng.integers(1, 6)), float(rng.exponential(10))
+        machines = int(rng.integers(1, 6))
+        bandwidth = float(rng.exponential(10))
         plans = oracle.all_plans(len(profile.seconds), machines)
         least = min(slowest_s(profile, plan, bandwidth) for plan in plans)
         worst = max(worst, abs(best_plan(profile, machines, bandwidth)[0] - least))
@@ -50,7 +51,7 @@ def check_planner(rng: np.random.Generator) -> None:
 
 
 def check_plan(profile: Profile) -> Plan:
-    """Plan for a network that is slow beside the machines, and for a quick one; return the former plan."""
+    """Plan for a network that is slow beside the machines, and for a fast one. Return the former plan."""
     slow = 6 * max(profile.outputs) / sum(profile.seconds)
     (least_s, plan), (_, quick_plan) = (best_plan(profile, MACHINES, f * slow) for f in (1, 1000))
     equal = [Part(len(layers), 1) for layers in np.array_split(WIDTHS[1:], MACHINES)]
@@ -70,7 +71,7 @@ def check_plan(profile: Profile) -> Plan:
 
 
 def shown(plan: Plan) -> str:
-    """Return the layers of each stage, and its replicas: `2 + 3×2`."""
+    """Return the layers of each stage and its replicas as text: `2 + 3×2`."""
     return " + ".join(f"{n}×{replicas}" if replicas > 1 else f"{n}" for n, replicas in plan)
 
 
@@ -82,15 +83,15 @@ def check_weights(
     truths = [
         truth for (_, truth), part in zip(parts, plan, strict=True) for _ in range(part.replicas)
     ]
-    found = [layers.weights for layers, *_ in trained]
-    off = max(np.abs(a - b).max() for a, b in zip(found, truths, strict=True))
+    weights = [layers.weights for layers, *_ in trained]
+    off = max(np.abs(a - b).max() for a, b in zip(weights, truths, strict=True))
     by_rounds = ", by rounds of the replicas" if len(trained) > len(plan) else ""
     claim = f"{label}, {shown(plan)}: {EQUATIONS[rule]}{by_rounds}"
     check((off == 0) == (rule != NAIVE), claim, f"difference {off:.1e}")
 
 
 def check_kill(killed: Trained, undisturbed: Trained) -> None:
-    """Compare a pipeline one of whose workers was killed with one that was left alone."""
+    """Compare a pipeline in which a worker was killed with an undisturbed one."""
     pairs = zip(killed, undisturbed, strict=True)
     differ = sum(not np.array_equal(a.weights, b.weights) for (a, *_), (b, *_) in pairs)
     attempts = {attempt for _, attempt, _ in killed}
@@ -103,15 +104,20 @@ def check_kill(killed: Trained, undisturbed: Trained) -> None:
 
 
 def check_versions(trained: Trained) -> None:
-    """Compare how many versions of its weights each stage has held at once with K − k."""
-    held = [layers.most_versions for layers, *_ in trained]
+    """Check that stage k of K has held K − k versions of its weights at once, at most."""
+    most_versions = [layers.most_versions for layers, *_ in trained]
     k_less = [len(trained) - k for k in range(len(trained))]
-    check(held == k_less, "stage k of K holds K − k versions of its weights", f"{held}")
+    check(
+        most_versions == k_less,
+        "stage k of K holds K − k versions of its weights",
+        f"{most_versions}",
+    )
 
 
 def check_utilisation(traces: Sequence[Sequence[Event]]) -> None:
-    """Replay the traces, a unit of time for each event, and GPipe's with as many micro-batches in flight."""
-    stages, spans = len(traces), logical_time.replay(traces)
+    """Replay the traces in logical time, and compare them with GPipe's, with as many micro-batches."""
+    stages = len(traces)
+    spans = logical_time.replay(traces)
     of_first = list(zip(traces[0], spans[0], strict=True))
     begin = next(span.start for event, span in of_first if event.kind == BACKWARD)
     end = max(span.end for event, span in of_first if event.kind == FORWARD)
@@ -130,24 +136,24 @@ def check_utilisation(traces: Sequence[Sequence[Event]]) -> None:
     )
 
 
-def check_traffic(sent: float) -> None:
+def check_traffic(n_bytes: float) -> None:
     """Compare the bytes per minibatch with those of an all-reduce among as many workers."""
     weights = networks.first_parameters(WIDTHS).nbytes
     all_reduce = 2 * (MACHINES - 1) * weights / MACHINES
     check(
-        sent < all_reduce,
+        n_bytes < all_reduce,
         "stages send less than data parallelism would",
-        f"{sent / 1e3:.0f} kB per minibatch, of {all_reduce / 1e3:.0f} kB",
+        f"{n_bytes / 1e3:.0f} kB per minibatch, of {all_reduce / 1e3:.0f} kB",
     )
 
 
 def check_accuracy(trained: Trained, batches: list[Digits], held_out: Digits) -> None:
-    """Compare what the pipeline can read with what one process can that delays nothing."""
-    whole = np.concatenate([layers.weights for layers, *_ in trained])
+    """Compare the accuracy of the pipeline with that of one process without delays."""
+    weights = np.concatenate([layers.weights for layers, *_ in trained])
     alone = oracle.train(WIDTHS, [Part(len(WIDTHS) - 1, 1)], batches, RATE, sync=False)
-    read, read_alone = (networks.accuracy(WIDTHS, w, held_out) for w in (whole, alone))
+    accuracy, accuracy_alone = (networks.accuracy(WIDTHS, w, held_out) for w in (weights, alone))
     check(
-        read >= read_alone - LOST,
+        accuracy >= accuracy_alone - LOST,
         "digits are read nearly as well as if no weights were late",
-        f"{read:.3f}, {read_alone:.3f}",
+        f"{accuracy:.3f}, {accuracy_alone:.3f}",
     )

@@ -10,21 +10,23 @@ from examples.systems.pipedream.algorithm import Part, Plan, cut
 
 
 def all_plans(layers: int, machines: int) -> Iterator[Plan]:
-    """Yield each way to cut so many layers into stages, and to share so many machines out among these."""
+    """Yield each way to cut the layers into stages and to share the machines out among the stages."""
     yield (Part(layers, machines),)
     for own, replicas in np.ndindex(layers - 1, machines - 1):
-        for rest in all_plans(layers - own - 1, machines - replicas - 1):
-            yield (Part(own + 1, replicas + 1), *rest)
+        for following in all_plans(layers - own - 1, machines - replicas - 1):
+            yield (Part(own + 1, replicas + 1), *following)
 
 
 def train(widths: Widths, plan: Plan, batches: list[Digits], rate: float, sync: bool) -> Array:
     """Return the last weights of w(t+1) = w(t) − rate · ∇f(w_1(t−n+1), w_2(t−n+2), …, w_n(t)).
 
-    The k-th of n stages is late by n − k; one of R replicas by rounds of R minibatches, one fewer than each
-    of them has in flight. With vertical `sync` no stage is ahead of the one before.
+    The k-th of n stages is late by n − k minibatches. A stage of R replicas is late by rounds of R
+    minibatches: one round fewer than each replica has minibatches in flight. With vertical `sync` no stage is
+    ahead of the stage before.
     """
     versions = [{0: own} for _, own in cut(widths, plan, first_parameters(widths))]
-    replicas, gradients = [part.replicas for part in plan], []
+    replicas = [part.replicas for part in plan]
+    gradients = []
     for t, batch in enumerate(batches):
         used: list[int] = []
         for k, own in enumerate(replicas):

@@ -1,4 +1,4 @@
-"""The profiler: what each layer costs, measured on one machine."""
+"""The profiler: it measures the cost of each layer, on one machine."""
 
 import time
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from examples._shared.networks import Widths
 
 @dataclass(frozen=True)
 class Profile:
-    """Of each layer: its seconds, forward and backward; the bytes of its outputs, and of its weights."""
+    """A profile: each layer's seconds, forward and backward, and the bytes of its outputs and weights."""
 
     seconds: Sequence[float]
     outputs: Sequence[float]
@@ -22,11 +22,16 @@ class Profile:
 
 
 def profile(widths: Widths, inputs: Array, repeats: int = 50) -> Profile:
-    """Run each layer alone, and take the least of its times: others on the machine can only add to it."""
-    threadpoolctl.threadpool_limits(1)  # several wait for each other where the machine is busy
-    seconds, outputs, weights = [], [], []
+    """Run each layer alone, and take the shortest of its times: other processes can only add to it."""
+    threadpoolctl.threadpool_limits(
+        1
+    )  # on a busy machine several threads would wait for each other
+    seconds = []
+    outputs = []
+    weights = []
     for own in pairwise(widths):
-        parameters, times = networks.first_parameters(own), []
+        parameters = networks.first_parameters(own)
+        times = []
         for _ in range(repeats):
             began = time.perf_counter()
             values = networks.forward(own, parameters, inputs, is_last=False)

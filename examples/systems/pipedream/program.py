@@ -1,4 +1,4 @@
-"""Two programs: one that profiles the layers, and one with the pipelines of some plans.
+"""Two programs: one profiles the layers, and one has the pipelines of some plans.
 
         activations ▶            activations ▶
 stage 0 ───────────── stage 1 ×2 ───────────── stage 2        minibatch m is done by replica m mod 2
@@ -19,7 +19,7 @@ KILLED_AT = 30
 
 
 class KilledStage(Stage):
-    """Is killed, once, when minibatch `KILLED_AT` comes back to it."""
+    """A stage that is killed once, when minibatch `KILLED_AT` comes back to it."""
 
     def _backward(self, minibatch: int, gradient: Array | None) -> None:
         if minibatch == KILLED_AT and lp.current().attempt == 1:
@@ -44,7 +44,8 @@ def add_pipeline(
     is_killed: bool = False,
 ) -> None:
     """Add a group with the workers of a plan, one of which may be killed, in stage 1."""
-    if (layers := sum(part.layers for part in plan)) != len(WIDTHS) - 1:
+    layers = sum(part.layers for part in plan)
+    if layers != len(WIDTHS) - 1:
         raise ValueError(f"a plan for {layers} layers; the network has {len(WIDTHS) - 1}")
     places = [(k, replica) for k, part in enumerate(plan) for replica in range(part.replicas)]
     kinds = {1: KilledStage} if is_killed else {}
@@ -56,6 +57,7 @@ def add_pipeline(
             widths, weights = parts[k]
             own = Layers(widths, k == len(plan) - 1, rule, RATE, {0: weights})
             mine = range(replica, minibatches, plan[k].replicas)
-            seen = digits if k in (0, len(plan) - 1) else digits[:0]  # by the ends of the pipeline
-            node.configure(plan, k, mine, own, seen, workers)
+            # Only the workers at the ends of the pipeline see the digits.
+            own_digits = digits if k in (0, len(plan) - 1) else digits[:0]
+            node.configure(plan, k, mine, own, own_digits, workers)
             program.add_node(node)

@@ -1,7 +1,7 @@
-"""A worker of the pipeline: takes what comes for it in the order of its schedule, computes, sends on.
+"""A worker of the pipeline: it takes values in the order of its schedule, computes, and sends results on.
 
-If one dies, all go back to the newest minibatch at which each had saved its weights and what was in flight.
-What they then send again is what they sent before, so no bit of the result changes.
+If a worker dies, all go back to the newest minibatch at which each of them had saved its weights and its
+minibatches in flight. They then send the same values again, so no bit of the result changes.
 """
 
 import math
@@ -25,17 +25,19 @@ from examples.systems.pipedream.algorithm import (
 
 AVERAGE = "average"
 BATCH = 32
-SAVE_EVERY = 12  # minibatches: whole rounds of 1 to 4 replicas, and more than are in flight
+SAVE_EVERY = 12  # minibatches: whole rounds for 1 to 4 replicas, and more than are in flight
 
 
 def worker_of(plan: Plan, stage: int, minibatch: int) -> int | None:
-    """Return which of all workers does a minibatch in a stage, by turns; None beyond both ends."""
-    first = sum(part.replicas for part in plan[: max(stage, 0)])
-    return first + minibatch % plan[stage].replicas if 0 <= stage < len(plan) else None
+    """Return the number of the worker whose turn a minibatch is in a stage; None beyond both ends."""
+    if not 0 <= stage < len(plan):
+        return None
+    first = sum(part.replicas for part in plan[:stage])
+    return first + minibatch % plan[stage].replicas
 
 
 class Stage:
-    """One replica of a stage of the plan; of all minibatches it does `mine`."""
+    """One replica of a stage of the plan; `mine` are its minibatches."""
 
     def __init__(
         self,
@@ -46,29 +48,34 @@ class Stage:
         digits: Digits,
         workers: Sequence["lp.CourierClient[Stage]"],
     ) -> None:
-        self._plan, self._stage, self._mine = plan, stage, mine
-        self._layers, self._digits, self._workers = layers, digits, workers
+        self._plan = plan
+        self._stage = stage
+        self._mine = mine
+        self._layers = layers
+        self._digits = digits
+        self._workers = workers
         self._inbox = lp.Inbox[tuple[str, int], Any]()
         self._saved = max(lp.current().saved_versions(), default=0)
 
-    @lp.idempotent  # what comes twice is the same twice
+    @lp.idempotent  # a value that comes twice is the same both times
     def put(self, key: tuple[str, int], value: object) -> None:
         self._inbox.put(key, value)
 
     @lp.idempotent
     def saved(self) -> int:
-        """After how many minibatches this worker had saved itself when it was started."""
+        """Return how many minibatches were in what this worker had saved when it was started."""
         return self._saved
 
     def run(self) -> tuple[Layers, int, list[Event]]:
-        """Train from where all have saved themselves; returns the layers, the attempt, and the trace."""
-        me, events = lp.current(), []
-        done = min(lp.broadcast(self._workers).saved())
-        self._layers = me.load(version=done) if done else self._layers
+        """Train from the point that all workers have saved. Return the layers, the attempt, and the trace."""
+        me = lp.current()
+        events = []
+        n_done = min(lp.broadcast(self._workers).saved())
+        self._layers = me.load(version=n_done) if n_done else self._layers
         for minibatch in self._layers.in_flight:
-            self._send_outputs(minibatch)  # the next stage may have saved itself before they came
+            self._send_outputs(minibatch)  # the next stage may have saved itself before these came
         depth = in_flight(self._plan, self._stage)
-        for kind, minibatch in schedule(self._mine, depth, done // self._mine.step):
+        for kind, minibatch in schedule(self._mine, depth, n_done // self._mine.step):
             source = self._stage - 1 if kind == FORWARD else self._stage + 1
             sender = worker_of(self._plan, source, minibatch)
             received = None if sender is None else self._inbox.take((kind, minibatch))
@@ -103,5 +110,6 @@ class Stage:
             lp.current().save(self._layers, version=turns.stop)
 
     def _send(self, stage: int, turn: int, key: tuple[str, int], value: object) -> None:
-        if (receiver := worker_of(self._plan, stage, turn)) is not None:
+        receiver = worker_of(self._plan, stage, turn)
+        if receiver is not None:
             self._workers[receiver].put(key, value)

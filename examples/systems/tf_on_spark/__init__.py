@@ -1,1 +1,1 @@
-"""TensorFlowOnSpark: nodes that find each other by reservation, and feeders that push rows to workers."""
+"""TensorFlowOnSpark: nodes find each other by reservation, and feeders push rows to workers."""

@@ -14,30 +14,31 @@ from examples.systems.tf_on_spark.program import run
 SPARK = flags.DEFINE_bool("spark", False, "Have tasks of Spark push rows, too.")
 TORCH = flags.DEFINE_bool("torch", False, "Train by Spark's TorchDistributor, too.")
 
-WIDTHS, PARTITIONS = (64, 10), 9
+WIDTHS = (64, 10)
+PARTITIONS = 9
 
 
 def main(_: list[str]) -> None:
-    """Train on rows that are pushed, and that are read; have enough; infer; miss one."""
+    """Train on pushed rows and on read rows, stop early, infer, and run with a worker missing."""
     examples, held_out = digits.load()
     partitions = [examples[i::PARTITIONS] for i in range(PARTITIONS)]
     args = Args(WIDTHS, networks.first_parameters(WIDTHS))
     job = Job(args, partitions, epochs=4 if QUICK.value else 12)
 
-    pushed = run(replace(job, faults=Faults(kill_at=20)))
-    claims.check_once(pushed)
-    claims.check_bounded(pushed)
-    claims.check_same_as_alone(pushed, "pushed, in the order in which they came")
-    claims.check_accuracy(pushed, held_out, "pushed")
+    pushed_run = run(replace(job, faults=Faults(kill_at=20)))
+    claims.check_once(pushed_run)
+    claims.check_bounded(pushed_run)
+    claims.check_same_as_alone(pushed_run, "pushed, in the order in which they came")
+    claims.check_accuracy(pushed_run, held_out, "pushed")
 
-    read = run(replace(job, is_pushed=False))
-    claims.check_planned(read)
-    claims.check_same_as_alone(read, "read by workers themselves")
-    claims.check_accuracy(read, held_out, "read")
+    read_run = run(replace(job, is_pushed=False))
+    claims.check_planned(read_run)
+    claims.check_same_as_alone(read_run, "read by workers themselves")
+    claims.check_accuracy(read_run, held_out, "read")
 
     claims.check_enough(run(replace(job, args=replace(args, enough_at=40), epochs=1000)))
 
-    trained = replace(args, parameters=pushed.parameters)
+    trained = replace(args, parameters=pushed_run.parameters)
     claims.check_inferred(run(replace(job, args=trained, main_fun=infer, answers=True, epochs=1)))
 
     missing = replace(job, workers=3, is_pushed=False, limit_s=3, faults=Faults(absent=2))
@@ -52,7 +53,7 @@ def main(_: list[str]) -> None:
     if TORCH.value:
         from examples.systems.tf_on_spark.torch_distributor import train_by_torch
 
-        claims.check_torch(read, train_by_torch(job))
+        claims.check_torch(read_run, train_by_torch(job))
     done()
 
 

@@ -1,4 +1,4 @@
-"""What the system promises, checked on what workers and feeders have returned."""
+"""Checks of the system's promises, on the results of workers and feeders."""
 
 from collections import Counter
 
@@ -16,22 +16,31 @@ TOLERANCE = 1e-12
 
 
 def check_once(ran: Ran) -> None:
-    """The rows of all steps are those of all epochs, as multisets; if some were to be killed, they were."""
+    """Check that each row is in the model once per epoch, and that the planned kills have happened."""
     counts = Counter(id_ for step in ran.workers[0].ledger for ids in step for id_ in ids)
-    attempts = [each.attempt for each in ran.workers], [each.attempt for each in ran.feeders]
-    killed = ran.job.faults.kill_at is not None
-    again = sum(each.redelivered for each in stats(ran)), put(ran) - ran.job.n_rows
+    is_right = counts == Counter(list(rows_of(ran.job)))
+    claim = "each row is in the model once per epoch"
+    n_redelivered = sum(each.redelivered for each in stats(ran))
+    n_pushed_again = put(ran) - ran.job.n_rows
+    if ran.job.faults.kill_at is not None:
+        claim += ", although all workers and a feeder are killed"
+        is_right = (
+            is_right
+            and min(worker.attempt for worker in ran.workers) == 2
+            and ran.feeders[0].attempt == 2
+            and n_redelivered > 0
+            and n_pushed_again > 0
+        )
     check(
-        counts == Counter(list(rows_of(ran.job)))
-        and (not killed or (min(attempts[0]), attempts[1][0], min(again) > 0) == (2, 2, True)),
-        "each row is in the model once per epoch"
-        + (", although all workers and a feeder are killed" if killed else ""),
-        f"{len(counts)} of {ran.job.n_rows} rows; {again[0]} were delivered again, {again[1]} pushed again",
+        is_right,
+        claim,
+        f"{len(counts)} of {ran.job.n_rows} rows; {n_redelivered} were delivered again,"
+        f" {n_pushed_again} pushed again",
     )
 
 
 def check_bounded(ran: Ran) -> None:
-    """No queue took more than it may, and one was full at some time."""
+    """Check that no queue held more rows than it may, and that one was full at some time."""
     most = [each.most_waiting for each in stats(ran)]
     check(
         max(most) == ran.job.maxsize,
@@ -41,56 +50,58 @@ def check_bounded(ran: Ran) -> None:
     )
 
 
-def check_same_as_alone(ran: Ran, which: str) -> None:
-    """Nothing else is in the model than the gradients of these rows, in this order."""
-    found = rows_of(ran.job)
-    steps = [[[found[id_] for id_ in ids] for ids in step] for step in ran.workers[0].ledger]
+def check_same_as_alone(ran: Ran, label: str) -> None:
+    """Check that the model has the gradients of these rows, in this order, and nothing else."""
+    rows = rows_of(ran.job)
+    steps = [[[rows[id_] for id_ in ids] for ids in step] for step in ran.workers[0].ledger]
     alone = train_alone(ran.job.args, steps)
     check(
         bool((ran.parameters == alone).all()),
-        f"rows {which}: they train what one process learns from them, bit for bit",
+        f"rows {label}: they train what one process learns from them, bit for bit",
         f"{(ran.parameters == alone).sum()} of {len(alone)} parameters are equal, after {len(steps)} steps",
     )
 
 
 def check_planned(ran: Ran) -> None:
-    """Workers that read have each the batches that the partitions' order gives."""
+    """Check that each worker that reads gets its batches in the partitions' order."""
     size = ran.job.args.batch_size
-    read = [
+    ids_of_workers = [
         [id_ for step in ran.workers[0].ledger for id_ in step[worker]]
         for worker in range(ran.job.workers)
     ]
     sizes = {len(ids) for step in ran.workers[0].ledger[:10] for ids in step}
     planned = [[row.id for row in ran.job.rows_of(worker)] for worker in range(ran.job.workers)]
     check(
-        read == planned and sizes == {size},
+        ids_of_workers == planned and sizes == {size},
         f"the same main_fun reads by itself, in order, in batches of {size}",
-        f"{' + '.join(str(len(ids)) for ids in read)} rows",
+        f"{' + '.join(str(len(ids)) for ids in ids_of_workers)} rows",
     )
 
 
-def check_accuracy(ran: Ran, held_out: Digits, how: str) -> None:
-    """Enough of the digits that were held out are read correctly."""
+def check_accuracy(ran: Ran, held_out: Digits, label: str) -> None:
+    """Check that the model reads enough of the held-out digits correctly."""
     accuracy = networks.accuracy(ran.job.args.widths, ran.parameters, held_out)
     check(
         accuracy >= WANTED_ACCURACY,
-        f"rows {how}: at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are read",
+        f"rows {label}: at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are read",
         f"{accuracy:.3f}",
     )
 
 
 def check_enough(ran: Ran) -> None:
-    """Nothing was pushed after it was enough, and all feeders were told."""
-    job, args = ran.job, ran.job.args
+    """Check that no row came in after the workers had enough, and that all feeders were told."""
+    job = ran.job
+    args = ran.job.args
     assert args.enough_at is not None  # a job that ends early
-    # A worker takes `enough_at` batches, whole ones, and cancels. What its queue has accepted by then was
-    # taken or waits, and it has room for `maxsize`: what came back from a killed worker would come on top,
-    # but none is killed. A row more than that came in after a cancel, whoever was faster until then.
+    # A worker takes `enough_at` whole batches, then cancels its queue. The rows that the queue has accepted
+    # by then were taken, or wait, and at most `maxsize` of them wait. (Rows that come back from a killed
+    # worker would come on top of that, but no worker is killed here.) So if there is one row more than
+    # `most`, it came in after a cancel, whatever the order of events was before.
     most = job.workers * (args.enough_at * args.batch_size + job.maxsize)
-    told = [fed.told_at for fed in ran.feeders if fed.told_at is not None]
-    late = max(told, default=0) - max(each.terminated_at or 0 for each in ran.workers)
+    told_at = [fed.told_at for fed in ran.feeders if fed.told_at is not None]
+    late = max(told_at, default=0) - max(each.terminated_at or 0 for each in ran.workers)
     check(
-        len(told) == len(ran.feeders)
+        len(told_at) == len(ran.feeders)
         and len(stats(ran)) == job.workers
         and all(each.is_cancelled for each in stats(ran))
         and put(ran) <= most < job.n_rows,
@@ -101,8 +112,9 @@ def check_enough(ran: Ran) -> None:
 
 
 def check_inferred(ran: Ran) -> None:
-    """What has come back for a partition is what one process infers, in the partition's order."""
-    job, args = ran.job, ran.job.args
+    """Check that the results for a partition are those of one process, in the partition's order."""
+    job = ran.job
+    args = ran.job.args
     results = sorted(each for fed in ran.feeders for each in fed.results.items())
     expected = []
     for number, digits in enumerate(job.partitions):
@@ -111,35 +123,36 @@ def check_inferred(ran: Ran) -> None:
     check(
         results == expected,
         "each row has one result, and results come in the order of the partition's rows",
-        f"{sum(len(found) for _, found in results)} results of {len(results)} partitions",
+        f"{sum(len(pairs) for _, pairs in results)} results of {len(results)} partitions",
     )
 
 
 def check_absent(job: Job) -> None:
-    """Run a job of which a worker is absent, until those who have come give up."""
+    """Run a job with an absent worker, until the nodes that have come give up."""
     try:
         lp.run(make_program(job), preload=["numpy"])
-        said = "nothing"
+        message = "nothing"
     except lp.ProgramFailed as failed:
-        said = failed.outcome.cause.partition(": ")[2]
-    check_named(job, said)
+        message = failed.outcome.cause.partition(": ")[2]
+    check_named(job, message)
 
 
-def check_named(job: Job, said: str) -> None:
-    """When the time is up, those who have come are told who has not."""
+def check_named(job: Job, message: str) -> None:
+    """Check that when the time is up, the message names the nodes that have not come."""
     everyone = {"ps 0", *(f"worker {i}" for i in range(job.workers))}
     missing = f"worker {job.faults.absent}"
-    absent, _, registered = said.partition("registered within")
-    found = {name for name in everyone if name in absent}, {n for n in everyone if n in registered}
+    first_part, _, second_part = message.partition("registered within")
+    absent = {name for name in everyone if name in first_part}
+    registered = {name for name in everyone if name in second_part}
     check(
-        missing in found[0] and found[0] ^ found[1] == everyone,
+        missing in absent and absent ^ registered == everyone,
         "a wait that times out names the absent nodes",
-        said,
+        message,
     )
 
 
 def check_torch(ran: Ran, parameters: Array) -> None:
-    """Ranks of torch.distributed that Spark starts learn the same from the same batches."""
+    """Check that ranks of torch.distributed that Spark starts learn the same from the same batches."""
     difference = float(abs(ran.parameters - parameters).max())
     check(
         difference <= TOLERANCE,
@@ -154,7 +167,7 @@ def rows_of(job: Job) -> dict[Id, Row]:
 
 
 def stats(ran: Ran) -> list[lp.QueueStats]:
-    """Return what the workers' queues have counted."""
+    """Return the statistics of the workers' queues."""
     return [each.stats for each in ran.workers if each.stats is not None]
 
 

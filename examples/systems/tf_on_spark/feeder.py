@@ -1,4 +1,4 @@
-"""A feeder: what a Spark task does with partitions, and with the results that come back."""
+"""A feeder: it does with partitions, and with the results that come back, what a Spark task does."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,14 +12,14 @@ from examples.systems.tf_on_spark.job import Job
 from examples.systems.tf_on_spark.reservation import Reservations
 
 Results = dict[int, list[tuple[int, Any]]]
-"""By partition: positions and their results, as they have come."""
+"""By partition: positions and their results, in the order in which they came."""
 
 
 class Fed(NamedTuple):
-    """What a feeder returns.
+    """The result of a feeder.
 
     Attributes:
-        told_at: When it was told that its worker had enough, if it did not come to its end before.
+        told_at: The time when it learned that its worker had enough. None if it pushed all of its rows.
     """
 
     told_at: float | None
@@ -30,7 +30,7 @@ class Fed(NamedTuple):
 def feed(
     job: Job, reservations: lp.CourierClient[Reservations], replies: Sequence[lp.Queue[Any]]
 ) -> Fed:
-    """Push partitions to a worker, until all are through or it has enough."""
+    """Push partitions to a worker, until all are pushed or the worker has enough."""
     me = lp.current()
     cluster = lp.submit(reservations.cluster).result()
     queue: lp.Queue[Row] = cluster["worker"][job.worker_of(me.replica_index)]
@@ -41,15 +41,15 @@ def feed(
     with queue.producer():
         for number in range(me.load(default=0), len(tasks)):
             epoch, partition = tasks[number]
-            given = rows(epoch, partition, job.partitions[partition])
+            partition_rows = rows(epoch, partition, job.partitions[partition])
             victim = (0, 1, 1) if job.faults.kill_at else None
             if (me.replica_index, number, me.attempt) == victim:
-                queue.put_many(islice(given, 100))
+                queue.put_many(islice(partition_rows, 100))
                 lp.testing.crash()
-            if queue.put_from(given) < len(job.partitions[partition]):
+            if queue.put_from(partition_rows) < len(job.partitions[partition]):
                 told_at = time()
                 break
-            me.save(number + 1)  # started again, it begins with the partition that it was at
+            me.save(number + 1)  # a new attempt begins with the partition that this one was pushing
     return Fed(told_at, collecting.result(), me.attempt)
 
 

@@ -1,4 +1,4 @@
-"""What is run on a cluster, by whom, and what goes wrong on purpose."""
+"""The job of a cluster: its code, its data, its nodes, and the faults that it injects."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +10,12 @@ from examples.systems.tf_on_spark.main_fun import Args, train
 
 
 class Faults(NamedTuple):
-    """What goes wrong on purpose.
+    """Faults that a job injects.
 
     Attributes:
-        absent: A worker that does not register.
-        kill_at: At which batch both workers die, once; the first feeder dies in its second partition.
+        absent: A worker that doesn't register.
+        kill_at: The batch at which both workers die, once. Then the first feeder dies in its second
+            partition, too.
     """
 
     absent: int | None = None
@@ -26,12 +27,13 @@ class Job:
     """A `main_fun`, and the data for it.
 
     Attributes:
-        is_pushed: InputMode.SPARK: feeders push the partitions. Else InputMode.TENSORFLOW: workers read them.
-        has_feeders: Whether feeders of the cluster push. Else something outside of it does.
-        answers: Whether there are results of rows, which go back to their feeders.
-        limit_s: How long nodes wait for each other at the beginning, from the first that is there; a cluster
-          may take minutes to start a dozen of pods.
-        maxsize: How many rows wait in a queue at most.
+        is_pushed: True is InputMode.SPARK: feeders push the partitions. False is InputMode.TENSORFLOW:
+            workers read them.
+        has_feeders: True if feeders of the cluster push. Else something outside of it does.
+        answers: True if rows have results, which go back to their feeders.
+        limit_s: How long nodes wait for each other at the beginning. A cluster may take minutes to start a
+            dozen pods.
+        maxsize: How many rows may wait in a queue.
     """
 
     args: Args
@@ -48,11 +50,11 @@ class Job:
     faults: Faults = field(default_factory=Faults)
 
     def worker_of(self, partition: int) -> int:
-        """Return which worker has a partition. A feeder is for one: where it waits, it delays no other."""
+        """Return the worker of a partition. Each feeder serves one worker, so it never delays another."""
         return partition % self.feeders % self.workers
 
     def rows_of(self, worker: int) -> Iterator[Row]:
-        """Give all rows of a worker, in order."""
+        """Yield all rows of a worker, in order."""
         for epoch in range(self.epochs):
             for number, digits in enumerate(self.partitions):
                 if self.worker_of(number) == worker:
@@ -60,10 +62,10 @@ class Job:
 
     @property
     def feeders_of(self) -> list[int]:
-        """How many feeders each worker has."""
+        """Return the number of feeders of each worker."""
         return [len(range(worker, self.feeders, self.workers)) for worker in range(self.workers)]
 
     @property
     def n_rows(self) -> int:
-        """How many there are in all epochs."""
+        """Return the number of rows in all epochs."""
         return self.epochs * sum(map(len, self.partitions))

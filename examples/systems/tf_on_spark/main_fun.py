@@ -1,4 +1,4 @@
-"""What a user writes: `main_fun(args, feed)`, here to train and to infer; the same in both input modes."""
+"""The user's code: a `main_fun(args, feed)` that trains, and one that infers. Input modes don't change it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from examples.systems.tf_on_spark.algorithm import DataFeed, Id, Row
 
 
 class ParameterServer(Protocol):
-    """Adds up gradients of all workers, step by step."""
+    """A parameter server. It adds up the gradients of all workers, step by step."""
 
     def pull(self, worker: int) -> tuple[Array, int]:
         """Return the parameters, and the next step of this worker."""
 
     def push(self, worker: int, step: int, gradient: Array, ids: list[Id]) -> tuple[Array, int]:
-        """Wait for the gradients of all in this step; return the parameters, and of how many rows."""
+        """Wait for the gradients of all workers. Return the parameters, and the step's number of rows."""
 
 
 @dataclass(frozen=True)
 class Args:
-    """What `main_fun` is given.
+    """The arguments of `main_fun`.
 
     Attributes:
-        parameters: Those that training begins with, or of the model that infers.
+        parameters: The parameters that training begins with, or those of the model that infers.
         enough_at: The step before which a worker terminates its feed.
-        worker, ps: Filled in where it runs, when all nodes of the cluster are there.
+        worker, ps: The worker fills these in when all nodes of the cluster are there.
     """
 
     widths: tuple[int, ...]
@@ -43,7 +43,7 @@ class Args:
 
 
 def gradient(widths: Sequence[int], parameters: Array, rows: Sequence[Row]) -> Array:
-    """Return the sum of the rows' gradients; zeros without any."""
+    """Return the sum of the rows' gradients; zeros if there are no rows."""
     if not rows:
         return np.zeros_like(parameters)
     _, images, labels = zip(*rows, strict=True)
@@ -53,7 +53,7 @@ def gradient(widths: Sequence[int], parameters: Array, rows: Sequence[Row]) -> A
 
 
 def train(args: Args, feed: DataFeed) -> Array:
-    """Train in step with the others; one that has no rows left goes on with none until all have none."""
+    """Train in step with the others. A worker without rows goes on with none until all have none."""
     assert args.ps is not None  # a cluster that trains has one
     parameters, step = args.ps.pull(args.worker)
     n_rows = 1
@@ -71,7 +71,8 @@ def train(args: Args, feed: DataFeed) -> Array:
 def infer(args: Args, feed: DataFeed) -> None:
     """Read the digits of all rows."""
     while not feed.should_stop():
-        if rows := feed.next_batch(args.batch_size):
+        rows = feed.next_batch(args.batch_size)
+        if rows:
             images = np.stack([row.image for row in rows])
             scores = networks.forward(args.widths, args.parameters, images)[-1]
             feed.batch_results(scores.argmax(axis=1).tolist())

@@ -7,14 +7,15 @@ from examples.systems.tf_on_spark.algorithm import Row
 from examples.systems.tf_on_spark.main_fun import Args, gradient
 
 Steps = Sequence[Sequence[Sequence[Row]]]
-"""By step and worker, the rows that are in a batch."""
+"""The rows of each batch, by step and worker."""
 
 
 def train_alone(args: Args, steps: Steps) -> Array:
     """Follow the mean gradient of all rows of each step."""
     parameters = args.parameters
     for batches in steps:
-        if n_rows := sum(map(len, batches)):
+        n_rows = sum(map(len, batches))
+        if n_rows:
             total = sum(gradient(args.widths, parameters, batch) for batch in batches)
             parameters = parameters - args.learning_rate * (total / n_rows)
     return parameters

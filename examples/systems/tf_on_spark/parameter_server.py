@@ -1,4 +1,4 @@
-"""The parameter server: it adds up the gradients of all workers, and keeps book of the rows they are of."""
+"""The parameter server: it adds up the gradients of all workers, and keeps a ledger of their rows."""
 
 from typing import NamedTuple
 
@@ -14,17 +14,17 @@ Ledger = list[list[list[Id]]]
 
 
 class Trained(NamedTuple):
-    """What the parameter server holds."""
+    """The state of the parameter server."""
 
     parameters: Array
     ledger: Ledger
 
 
 class ParameterServer:
-    """Applies the gradient of the rows that all workers have in a step.
+    """A parameter server. In each step it applies the gradient of all workers' rows.
 
     Args:
-        me: Its own client, which it registers: workers reach it by what the reservation says.
+        me: A client of this server. The server registers it, and workers get it from the reservations.
     """
 
     def __init__(
@@ -36,17 +36,19 @@ class ParameterServer:
     ) -> None:
         self._state = ShardState(Trained(args.parameters, []), workers)
         self._learning_rate = args.learning_rate
-        self._reservations, self._me = reservations, me
+        self._reservations = reservations
+        self._me = me
 
     def run(self) -> None:
-        """Register. It serves until the program ends."""
+        """Register. The server serves until the program ends."""
         lp.submit(self._reservations.register, "ps", 0, self._me).result()
 
     @lp.idempotent
     def begin(self, worker: int) -> list[Id]:
         """Return the rows of this worker that are in the parameters.
 
-        What an attempt before has pushed in a step that is not complete does not count: it is pushed again.
+        If an earlier attempt has pushed in a step that isn't complete, that doesn't count: the worker pushes
+        again.
         """
         with self._state.changed:
             self._state.withdraw(worker)
@@ -60,13 +62,15 @@ class ParameterServer:
 
     @lp.idempotent
     def push(self, worker: int, step: int, gradient: Array, ids: list[Id]) -> tuple[Array, int]:
-        """Wait for the gradients of all in this step; return the parameters, and of how many rows."""
+        """Wait for the gradients of all workers. Return the parameters, and the step's number of rows."""
         with self._state.changed:
-            # Summed in the workers' order, so that the bits do not depend on which came first.
-            if pushed := self._state.gather(worker, step, (gradient, ids)):
+            # The sum is in the workers' order, so that the bits don't depend on which came first.
+            pushed = self._state.gather(worker, step, (gradient, ids))
+            if pushed:
                 parameters, ledger = self._state.value
                 of_step = [rows for _, rows in pushed]
-                if n_rows := sum(map(len, of_step)):
+                n_rows = sum(map(len, of_step))
+                if n_rows:
                     mean = sum(of_rows for of_rows, _ in pushed) / n_rows
                     parameters = parameters - self._learning_rate * mean
                 self._state.value = Trained(parameters, [*ledger, of_step])
@@ -77,6 +81,6 @@ class ParameterServer:
 
     @lp.idempotent
     def trained(self) -> Trained:
-        """What it holds."""
+        """Return the state."""
         with self._state.changed:
             return self._state.value

@@ -1,4 +1,4 @@
-"""The graph: all know the reservation server, and nobody else but by what it says.
+"""The graph: all nodes know the reservation server, and learn from it where the others are.
 
     ps, worker × n ──register──▶ reservations ◀──where are the workers' queues?── feeder × m
 
@@ -26,7 +26,7 @@ from examples.systems.tf_on_spark.worker import Worked, work
 
 
 def make_program(job: Job) -> lp.Program:
-    """Return the cluster that runs a job: with a ps if it trains, with feeders if rows are pushed."""
+    """Return the cluster that runs a job. It has a ps if the job trains, and feeders if rows are pushed."""
     program = lp.Program("tf-on-spark")
     expected = {"ps": 1} if job.main_fun is train else {}
     reservations = program.add_node(
@@ -61,7 +61,7 @@ def make_program(job: Job) -> lp.Program:
 
 
 class Ran(NamedTuple):
-    """What has come of a job."""
+    """The result of a job."""
 
     job: Job
     workers: list[Worked]
@@ -69,13 +69,13 @@ class Ran(NamedTuple):
 
     @property
     def parameters(self) -> Array:
-        """What was learned."""
+        """Return the learned parameters."""
         parameters: Array = self.workers[0].result
         return parameters
 
 
 def run(job: Job, outside: Callable[[lp.Running], None] = lambda _: None) -> Ran:
-    """Run a job on a cluster of its own; `outside` is done while it runs."""
+    """Run a job on a cluster of its own, and call `outside` while it runs."""
     running = lp.launch(make_program(job), preload=["numpy"])
     outside(running)
     workers = running.results("worker")

@@ -1,4 +1,4 @@
-"""Reservation: each node says that it is there, and learns where the others are when all are."""
+"""Reservations: each node registers, and learns where the others are when all have registered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import launchpad as lp
 
 
 class NotAllRegistered(lp.DoNotRestart, TimeoutError):
-    """A cluster is not complete in time. Who waited for it is not started again, to wait once more."""
+    """The cluster was not complete in time. Workers that waited for it aren't started again."""
 
 
 Cluster = dict[str, list[Any]]
@@ -18,11 +18,11 @@ Cluster = dict[str, list[Any]]
 
 
 class Reservations:
-    """Where the nodes of a cluster register. Its methods are coroutines: on one loop, without locks.
+    """The server with which nodes register. Its methods are coroutines on one loop, so it needs no locks.
 
     Args:
         expected: How many nodes of each role there will be.
-        limit_s: How long one waits for the others.
+        limit_s: How long a node waits for the others.
     """
 
     def __init__(self, expected: Mapping[str, int], limit_s: float) -> None:
@@ -32,10 +32,10 @@ class Reservations:
         self._is_complete = asyncio.Event()
 
     async def register(self, role: str, index: int, address: Any) -> Cluster:
-        """A node is there, or there again; return the cluster when it is complete.
+        """Register a node, perhaps again. Wait until the cluster is complete, and return it.
 
         Raises:
-            NotAllRegistered: it was not in time; says who is absent.
+            NotAllRegistered: The cluster was not complete in time. The message says who is absent.
         """
         if (role, index) not in self._expected:
             raise ValueError(f"{role} {index} does not belong to {self._names(self._expected)}")
@@ -45,7 +45,7 @@ class Reservations:
         return await self.cluster()
 
     async def cluster(self) -> Cluster:
-        """Return the cluster when it is complete, as to one that does not belong to it."""
+        """Wait until the cluster is complete, and return it. For nodes that don't belong to it, too."""
         try:
             await asyncio.wait_for(self._is_complete.wait(), self._limit_s)
         except TimeoutError:

@@ -14,7 +14,7 @@ from examples.systems.tf_on_spark.program import Ran, run
 
 def run_by_spark(job: Job) -> Ran:
     """Run a job for one epoch on an RDD with these partitions."""
-    # A queue has room for a partition: tasks come in no order, and workers train in step.
+    # A queue must have room for a whole partition: tasks run in any order, and workers train in step.
     job = replace(
         job, has_feeders=False, feeders=job.workers, epochs=1, maxsize=max(map(len, job.partitions))
     )
@@ -38,7 +38,7 @@ def run_by_spark(job: Job) -> Ran:
 
 
 def push(pairs: Iterable[tuple[Array, int]], of_partition: list[lp.Queue[Row]]) -> None:
-    """Push the rows of a partition: by a process of Spark's."""
+    """Push the rows of a partition. This runs in a process of Spark's."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""What stands beside it today: TorchDistributor of pyspark, on the same batches."""
+"""TorchDistributor, which pyspark has for this today, on the same batches."""
 
 from itertools import islice
 
@@ -26,10 +26,11 @@ def train_rank(job: Job) -> Array:
     from torch import distributed
 
     distributed.init_process_group("gloo")
-    args, given = job.args, job.rows_of(distributed.get_rank())
+    args = job.args
+    own_rows = job.rows_of(distributed.get_rank())
     network = networks.in_torch(args.widths, args.parameters)
     while True:
-        rows = list(islice(given, args.batch_size))
+        rows = list(islice(own_rows, args.batch_size))
         network.zero_grad()
         images = torch.from_numpy(np.array([row.image for row in rows]).reshape(-1, args.widths[0]))
         labels = torch.tensor([row.label for row in rows], dtype=torch.int64)

@@ -15,13 +15,13 @@ from examples.systems.tf_on_spark.reservation import Reservations
 
 
 class Worked(NamedTuple):
-    """What a worker returns.
+    """The result of a worker.
 
     Attributes:
-        result: What `main_fun` has returned.
-        stats: What its queue has counted, if it has one.
-        terminated_at: When it had enough, if it was not all.
-        ledger: Of the first worker of a cluster that trains: the rows of each step.
+        result: The result of `main_fun`.
+        stats: The statistics of the worker's queue, if it has one.
+        terminated_at: The time at which the worker had enough; None if it took all of its rows.
+        ledger: The rows of each step. Only the first worker of a cluster that trains has it.
     """
 
     result: Any
@@ -32,19 +32,21 @@ class Worked(NamedTuple):
 
 
 class Pushed(Source):
-    """InputMode.SPARK: what feeders push into the worker's queue.
+    """InputMode.SPARK: rows that feeders push into the worker's queue.
 
     Args:
         replies: A queue for the results of each feeder's rows.
-        kill_at: At which batch the worker dies: the first before it takes it, with the last one pushed and
-            not acknowledged; others when they have taken it.
+        kill_at: The batch at which the worker dies. The first worker dies before it takes the batch, when its
+            last batch is pushed but not acknowledged. The others die after they have taken the batch.
     """
 
     def __init__(
         self, queue: lp.Queue[Row], replies: Sequence[lp.Queue[Any]], kill_at: int | None
     ) -> None:
-        self._queue, self._replies = queue, replies
-        self._n_batches, self._kill_at = 0, kill_at
+        self._queue = queue
+        self._replies = replies
+        self._n_batches = 0
+        self._kill_at = kill_at
         self.terminated_at: float | None = None
 
     def take(self, n: int) -> list[Row]:
@@ -53,12 +55,12 @@ class Pushed(Source):
         if is_due and lp.current().replica_index == 0:
             lp.testing.crash()
         try:
-            taken = self._queue.get_many(n, at_least=n)
+            rows = self._queue.get_many(n, at_least=n)
         except lp.QueueClosed:
             return []
         if is_due:
             lp.testing.crash()
-        return taken
+        return rows
 
     def cancel(self) -> None:
         self.terminated_at = time()
@@ -74,7 +76,7 @@ class Pushed(Source):
 
 
 class Read(Source):
-    """InputMode.TENSORFLOW: what the worker reads itself."""
+    """InputMode.TENSORFLOW: rows that the worker reads itself."""
 
     terminated_at: float | None = None
 
@@ -99,14 +101,14 @@ def work(
     queue: lp.Queue[Row] | None,
     replies: Sequence[lp.Queue[Any]],
 ) -> Worked | None:
-    """Run the user's code when all are there."""
+    """Run the user's code when all nodes are there."""
     me = lp.current()
     if me.replica_index == job.faults.absent:
         lp.wait_for_stop()
         return None
     cluster = lp.submit(reservations.register, "worker", me.replica_index, queue).result()
     ps = cluster["ps"][0] if "ps" in cluster else None
-    seen = ps.begin(me.replica_index) if ps else ()
+    ids = ps.begin(me.replica_index) if ps else ()
     source: Pushed | Read
     if queue is not None:
         source = Pushed(queue, replies, job.faults.kill_at)
@@ -116,7 +118,7 @@ def work(
         for each in replies:
             stack.enter_context(each.producer())
         args = replace(job.args, worker=me.replica_index, ps=ps)
-        result = job.main_fun(args, DataFeed(source, seen))
+        result = job.main_fun(args, DataFeed(source, ids))
     ledger = ps.trained().ledger if ps and me.replica_index == 0 else []
     stats = None if queue is None else queue.stats()
     return Worked(result, stats, source.terminated_at, ledger, me.attempt)

@@ -21,7 +21,8 @@ def main(_: list[str]) -> None:
     running = lp.launch(program, preload=["numpy"])
     alone = train(Replicator(), [Classifier, Gan], examples, steps)
     running.wait()
-    two, four = running.results("two")[0].trained, running.results("four")[0].trained
+    two = running.results("two")[0].trained
+    four = running.results("four")[0].trained
 
     for model in (Classifier, Gan):
         claims.check_names_no_communication(model.step_fn)

@@ -1,4 +1,4 @@
-"""What Replicator makes of a user's input_fn and step_fn: this file knows no launchpad.
+"""Replicator: it runs a user's input_fn and step_fn. This file doesn't know launchpad.
 
 input_fn ──▶ step_fn: layers ⇄ all_sum ⇄ layers of the other replicas
                       gradient ──▶ wrapped optimizer: mean over all replicas ──▶ variables
@@ -17,7 +17,7 @@ Optimizer = Callable[[Array, Array], None]  # changes a variable, by its gradien
 
 
 class Model(Protocol):
-    """What a user writes: shares of batches, a step of training, and the arrays that it changes."""
+    """The user's code: a share of each batch, a step of training, and the arrays that it changes."""
 
     variables: list[Array]
 
@@ -26,16 +26,17 @@ class Model(Protocol):
 
 
 class Trained(NamedTuple):
-    """What step_fn has returned, by step and replica, and the variables at the end."""
+    """The results of step_fn, by step and replica, and the variables at the end."""
 
     outputs: list[list[Any]]
     variables: list[Array]
 
 
 class Replicator:
-    """Runs a model with one replica; those for several override what is between replicas."""
+    """A replicator for one replica. Those for several replicas override its communication."""
 
-    replica_id, num_replicas = 0, 1
+    replica_id = 0
+    num_replicas = 1
 
     def all_sum(self, x: Array) -> Array:
         return x
@@ -51,7 +52,7 @@ class Replicator:
         return lambda x, gradient: optimizer(x, self.all_sum(gradient) / self.num_replicas)
 
     def run(self, model: Model, steps: int) -> Trained:
-        """Train, from the last checkpoint on: all replicas take that of the first one."""
+        """Train from the last checkpoint on. All replicas take the checkpoint of the first one."""
         saved = self.broadcast(self.load(model, default=Trained([], model.variables)))
         for variable, value in zip(model.variables, saved.variables, strict=True):
             variable[...] = value
@@ -93,7 +94,7 @@ class BatchNorm:
         return self._normal
 
     def backward(self, gradient: Array) -> Array:
-        """Return the gradient by x: a sum went to all replicas, so all their gradients come back."""
+        """Return the gradient by x. Each sum went to all replicas, so all their gradients come back."""
         sums = self._all_sum(np.stack([gradient, gradient * self._normal]).sum(axis=1))
         shift, stretch = np.split(sums / self._rows, 2)
         return (gradient - shift - self._normal * stretch) / self._deviation

@@ -1,4 +1,4 @@
-"""What the paper claims, held against what the deployments have trained."""
+"""Checks of the paper's claims, on the results of the deployments."""
 
 import inspect
 import re
@@ -22,24 +22,24 @@ COMMUNICATION = set(
 
 
 def check_names_no_communication(step_fn: Callable[..., Any]) -> None:
-    """Search the source of what a user has written."""
+    """Check that a user's step_fn names no communication, by searching its source."""
     words = re.findall(r"[a-z_]+", inspect.getsource(step_fn))
-    found = sorted(COMMUNICATION.intersection(words))
-    measured = f"{', '.join(found) or 'nothing of the kind'} in {len(words)} words of its source"
-    check(not found, f"{step_fn.__qualname__} names no communication", measured)
+    matches = sorted(COMMUNICATION.intersection(words))
+    measured = f"{', '.join(matches) or 'nothing of the kind'} in {len(words)} words of its source"
+    check(not matches, f"{step_fn.__qualname__} names no communication", measured)
 
 
 def check_losses(name: str, alone: Trained, together: dict[int, Trained]) -> None:
     """Check that at each step the mean of the replicas' losses is the loss of the whole batch."""
-    whole = np.mean(alone.outputs, axis=1)
+    losses = np.mean(alone.outputs, axis=1)
     means = [np.mean(trained.outputs, axis=1) for trained in together.values()]
-    difference = max(_distance(mean, whole) for mean in means)
+    difference = max(_distance(mean, losses) for mean in means)
     claim = f"losses of the {name} are the same with 1, {', '.join(map(str, together))} replicas"
-    check(difference <= TOLERANCE, claim, f"{len(whole)} steps differ by {difference:.1e} at most")
+    check(difference <= TOLERANCE, claim, f"{len(losses)} steps differ by {difference:.1e} at most")
 
 
 def check_serial(trained: Trained, examples: Digits) -> None:
-    """Check losses and parameters of a classifier by those of a serial program."""
+    """Check the losses and parameters of a classifier against those of a serial program."""
     losses, parameters = oracle.train(examples, len(trained.outputs), BATCH, RATE)
     by_losses = _distance(np.mean(trained.outputs, axis=1), np.array(losses))
     by_parameters = _distance(trained.variables[0], parameters)
@@ -49,12 +49,13 @@ def check_serial(trained: Trained, examples: Digits) -> None:
 
 
 def check_batch_norm(trained: Trained, uses_torch: bool = False) -> None:
-    """Check that what replicas have of a batch is batch norm of the whole, and its gradient."""
+    """Check that the replicas' parts are batch norm of the whole batch, and its gradient."""
     parts = zip(*trained.outputs[0], strict=True)
     outputs, gradient = (np.stack(part, axis=1).reshape(BATCH, -1) for part in parts)
-    whole = next(Normalization(Replicator()).input_fn(0, 1))
-    wanted = (_by_torch if uses_torch else oracle.batch_norm_and_gradient)(*whole)
-    forward, backward = _distance(outputs, wanted[0]), _distance(gradient, wanted[1])
+    inputs_and_gradient = next(Normalization(Replicator()).input_fn(0, 1))
+    expected = (_by_torch if uses_torch else oracle.batch_norm_and_gradient)(*inputs_and_gradient)
+    forward = _distance(outputs, expected[0])
+    backward = _distance(gradient, expected[1])
     by = "torch" if uses_torch else "numpy"
     claim = (
         f"batch norm over {len(trained.outputs[0])} replicas is that of {by} over the whole batch"
@@ -78,7 +79,8 @@ def _distance(x: Array, y: Array) -> float:
 
 def check_gan_learns(trained: Trained, held_out: Digits) -> None:
     """Check that the mean of the images made up has come nearer to that of digits."""
-    gan, distances = Gan(Replicator(), held_out), []
+    gan = Gan(Replicator(), held_out)
+    distances = []
     _, noise = next(gan.input_fn(0, 1))
     for variables in (gan.variables[0].copy(), trained.variables[0]):
         gan.variables[0][...] = variables
@@ -90,7 +92,7 @@ def check_gan_learns(trained: Trained, held_out: Digits) -> None:
 
 
 def check_killed(killed: Sequence[SyncResult], undisturbed: Trained) -> None:
-    """Check that replicas one of which was killed have the losses and variables of others."""
+    """Check that replicas, one of which was killed, have the losses and variables of undisturbed ones."""
     are_equal = all(
         of_replica.generation == 2
         and of_replica.trained[Gan].outputs == undisturbed.outputs
@@ -121,8 +123,8 @@ def check_accuracy(sync: Trained, replicas: Sequence[AsyncResult], held_out: Dig
     for parameters in (sync.variables[0], last.variables[0]):
         classifier = Classifier(Replicator(), held_out)
         classifier.variables[0][...] = parameters
-        read = classifier.network.forward(held_out.images).argmax(axis=1)
-        accuracies.append(np.mean(read == held_out.labels))
+        answers = classifier.network.forward(held_out.images).argmax(axis=1)
+        accuracies.append(np.mean(answers == held_out.labels))
     claim = f"with mode='async' replicas read {len(held_out)} held-out digits nearly as well"
     measured = "{1:.3f} of them, and {0:.3f} with mode='sync'".format(*accuracies)
     check(accuracies[1] >= accuracies[0] - 0.02, claim, measured)

@@ -1,6 +1,6 @@
-"""What users of Replicator write, each for a single device: a classifier, a GAN, a layer by itself.
+"""Models that users write for a single device: a classifier, a GAN, and a layer by itself.
 
-Of several replicas they know only what input_fn is told, so that it can cut the batch.
+All that they know of other replicas are the arguments of input_fn, with which it cuts the batch.
 """
 
 from collections.abc import Iterator
@@ -12,19 +12,23 @@ from examples._shared import networks
 from examples._shared.digits import Array, Digits
 from examples.systems.tf_replicator.algorithm import BatchNorm, Replicator
 
-RATE, BATCH, NOISE = 0.2, 64, 8  # the batch is that of all replicas together
+RATE = 0.2
+BATCH = 64  # of all replicas together
+NOISE = 8
 
 
 def descend(variable: Array, gradient: Array) -> None:
-    """The optimizer that both wrap: gradient descent."""
+    """Do a step of gradient descent: the optimizer that both models wrap."""
     variable -= RATE * gradient
 
 
 class Network:
-    """A dense layer that ends in tanh, batch norm, and a dense layer; parameters are one flat vector."""
+    """A dense layer with tanh, batch norm, and a dense layer. The parameters are one flat vector."""
 
     def __init__(self, widths: tuple[int, int, int], replicator: Replicator) -> None:
-        self._below, self._above, self._norm = widths[:2], widths[1:], BatchNorm(replicator)
+        self._below = widths[:2]
+        self._above = widths[1:]
+        self._norm = BatchNorm(replicator)
         self.parameters = networks.first_parameters(widths)
         cut = (widths[0] + 1) * widths[1]
         self._parts = self.parameters[:cut], self.parameters[cut:]
@@ -46,10 +50,11 @@ class Network:
 
 
 class Classifier:
-    """Reads digits."""
+    """A model that reads digits."""
 
     def __init__(self, replicator: Replicator, digits: Digits) -> None:
-        self._digits, self.network = digits, Network((64, 32, 10), replicator)
+        self._digits = digits
+        self.network = Network((64, 32, 10), replicator)
         self.variables = [self.network.parameters]
         self._optimizer = replicator.wrap_optimizer(descend)
 
@@ -63,12 +68,13 @@ class Classifier:
 
 
 class Gan:
-    """Makes up images that a second network, the discriminator, is to take for digits."""
+    """A model that makes up images, which a second network, the discriminator, should take for digits."""
 
     WIDTHS = (64, 32, 1)  # of the discriminator
 
     def __init__(self, replicator: Replicator, digits: Digits) -> None:
-        self._digits, self.generator = digits, Network((NOISE, 32, 64), replicator)
+        self._digits = digits
+        self.generator = Network((NOISE, 32, 64), replicator)
         self._discriminator = networks.first_parameters(self.WIDTHS)
         self.variables = [self.generator.parameters, self._discriminator]
         self._optimizers = [replicator.wrap_optimizer(descend) for _ in self.variables]
@@ -76,8 +82,8 @@ class Gan:
     def input_fn(self, replica_id: int, num_replicas: int) -> Iterator[tuple[Array, Array]]:
         for step in count():
             noise = np.random.default_rng([1, step]).normal(size=(BATCH, NOISE))
-            both = self._digits.batch(step, BATCH).images, noise
-            yield both[0][replica_id::num_replicas], both[1][replica_id::num_replicas]
+            images = self._digits.batch(step, BATCH).images
+            yield images[replica_id::num_replicas], noise[replica_id::num_replicas]
 
     def step_fn(self, inputs: tuple[Array, Array]) -> tuple[float, float]:
         images, noise = inputs
@@ -85,8 +91,8 @@ class Gan:
         truth = np.repeat([[1.0], [-1.0]], len(images), axis=0)
         loss, _, gradient = self.discriminate(np.concatenate([images, made_up]), truth)
         self._optimizers[1](self._discriminator, gradient)
-        wanted = np.ones((len(made_up), 1))
-        loss_of_generator, by_images, _ = self.discriminate(made_up, wanted)
+        target = np.ones((len(made_up), 1))
+        loss_of_generator, by_images, _ = self.discriminate(made_up, target)
         self._optimizers[0](self.generator.parameters, self.generator.backward(by_images))
         return loss, loss_of_generator
 
@@ -100,7 +106,7 @@ class Gan:
 
 
 class Normalization:
-    """Batch norm by itself: its outputs, and its gradient by the inputs."""
+    """A model that is batch norm alone: its outputs, and its gradient by the inputs."""
 
     def __init__(self, replicator: Replicator, _: Digits | None = None) -> None:
         self.variables: list[Array] = []

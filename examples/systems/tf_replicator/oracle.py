@@ -22,10 +22,12 @@ def batch_norm_and_gradient(x: Array, gradient: Array) -> tuple[Array, Array]:
 
 def train(digits: Digits, steps: int, batch: int, rate: float) -> tuple[list[float], Array]:
     """Return the losses and the parameters of a network that learns to read digits."""
-    losses, parameters = [], first_parameters((64, 32, 10))
+    losses = []
+    parameters = first_parameters((64, 32, 10))
     for step in range(steps):
         inputs = digits.batch(step, batch)
-        below, above = parameters[: 65 * 32], parameters[65 * 32 :]
+        below = parameters[: 65 * 32]
+        above = parameters[65 * 32 :]
         hidden = forward((64, 32), below, inputs.images, is_last=False)
         scores = forward((32, 10), above, batch_norm(hidden[-1])[0])
         loss, gradient = cross_entropy(scores[-1], inputs)

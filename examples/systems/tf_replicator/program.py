@@ -18,11 +18,13 @@ SAVE_EVERY = 10
 
 
 class SyncReplicator(Replicator):
-    """One of several replicas that make each step together; the first one saves for all."""
+    """One of several replicas that make each step together. The first one saves for all."""
 
     def __init__(self, group: lp.Collective, kill_at: int = 0) -> None:
-        self._group, self._kill_at = group, kill_at
-        self.replica_id, self.num_replicas = group.rank, group.size
+        self._group = group
+        self._kill_at = kill_at
+        self.replica_id = group.rank
+        self.num_replicas = group.size
         self._checkpoints: dict[MakeModel, Trained] = lp.current().load(default={})
 
     def all_sum(self, x: Array) -> Array:
@@ -39,7 +41,8 @@ class SyncReplicator(Replicator):
         return self._checkpoints.get(type(model), default)
 
     def save(self, model: Model, trained: Trained) -> None:
-        me, step = lp.current(), len(trained.outputs)
+        me = lp.current()
+        step = len(trained.outputs)
         self._checkpoints[type(model)] = trained
         if self.replica_id == 0 and step % SAVE_EVERY == 0:
             me.save(self._checkpoints)
@@ -48,14 +51,20 @@ class SyncReplicator(Replicator):
 
 
 class SyncResult(NamedTuple):
-    """What a synchronous replica has trained, and which generation of its group has ended it."""
+    """The result of a synchronous replica, and the generation of its group at the end."""
 
     trained: dict[MakeModel, Trained]
     generation: int
 
 
 class AsyncResult(NamedTuple):
-    """What a replica saw at the server last, of how many gradients, and the sum of those it pushed."""
+    """The result of an asynchronous replica.
+
+    Attributes:
+        applied: How many gradients were in the server's variables at the end.
+        variables: The server's variables at the end.
+        pushed: The sum of the gradients that the replica has pushed, by variable.
+    """
 
     applied: int
     variables: list[Array]
@@ -75,7 +84,7 @@ def _train_async(server: lp.CourierClient[ParameterServer], *args: Any) -> Async
 def replicate(
     program: lp.Program, label: str, n: int, *args: Any, mode: str = "sync", kill_at: int = 0
 ) -> None:
-    """Add n replicas that call `train` with these; the second one kills itself at step `kill_at`."""
+    """Add n replicas that call `train` with these arguments. The second kills itself at step `kill_at`."""
     node: Callable[[], lp.Node[Any]] = partial(lp.CollectiveNode, _train_sync, kill_at, *args)
     if mode == "async":
         server = program.add_node(lp.CourierNode(ParameterServer), label=f"{label}_server")

@@ -1,1 +1,1 @@
-"""ZeRO: ranks train one network together, and each keeps a part of what all would keep copies of."""
+"""ZeRO: ranks train one network together. Each keeps a part of the state, and not a copy of all of it."""

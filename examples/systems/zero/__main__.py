@@ -16,12 +16,14 @@ from examples.systems.zero.program import Rank, make_program, resume, train
 
 VOLUME = flags.DEFINE_string("volume", "", "On Kubernetes: where shards are saved, as JSON.")
 TORCH = flags.DEFINE_bool("torch", False, "Compare torch's own; as processes.")
-RANKS, FEWER = 4, 2
+RANKS = 4
+FEWER = 2
 
 
 def main(_: list[str]) -> None:
-    """Train in one process, with ZeRO or torch's likes of it, and compare."""
-    digits, steps = load()[0], 4 if QUICK.value else 40
+    """Train in one process, and with ZeRO or torch's counterparts of it, and compare."""
+    digits = load()[0]
+    steps = 4 if QUICK.value else 40
     alone = oracle.train(digits, steps).layers
     if TORCH.value:
         from examples.systems.zero import torch_ranks
@@ -36,15 +38,16 @@ def main(_: list[str]) -> None:
 
 
 def compare_stages(digits: Digits, steps: int, alone: list[Array]) -> Array:
-    """Check each stage; returns what the last one has come to."""
-    sizes, reached = [len(layer) for layer in alone], alone
+    """Check each stage. Return the weights that the last one has reached."""
+    sizes = [len(layer) for layer in alone]
+    reached = alone
     with lp.launch(make_program(RANKS, Rank, digits)) as running:
         ranks = lp.broadcast(running.clients("rank"))
         counted = [bytes_of(running)]
         for stage in range(len(STAGES)):
             memory = ranks.train(stage, steps)
             counted.append(bytes_of(running))
-            reached = ranks.weights()  # only at the last stage that sends anything
+            reached = ranks.weights()  # only the last stage sends anything for this
             claim = f"{RANKS} ranks at stage {stage} learn what Adam does in one process"
             claims.check_weights(claim, reached, np.concatenate(alone))
             claims.check_memory(stage, memory, sizes)
@@ -53,7 +56,7 @@ def compare_stages(digits: Digits, steps: int, alone: list[Array]) -> Array:
 
 
 def bytes_of(running: lp.Running) -> int:
-    """Return what has gone from rank to rank: of each call its arguments and its result."""
+    """Return how many bytes have gone from rank to rank, in arguments and results of calls."""
     edges = running.edges(timeout_s=60).total(caller="rank", server="rank")
     if not edges.is_exact:
         raise TimeoutError("a rank has not said within a minute what it has counted")
@@ -61,7 +64,7 @@ def bytes_of(running: lp.Running) -> int:
 
 
 def compare_resumed(digits: Digits, steps: int, undisturbed: Array, folder: str) -> None:
-    """Check what comes of a kill; then what fewer ranks make of the shards that were saved there."""
+    """Check a run with a kill. Then check that fewer ranks can go on from the shards that it has saved."""
     place: dict[str, Any] = {"state": folder}
     if VOLUME.value:
         place = {"state": "zero", "state_volume": json.loads(VOLUME.value)}

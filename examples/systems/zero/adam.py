@@ -4,14 +4,18 @@ import numpy as np
 
 from examples._shared.digits import Array
 
-RATE, DECAY, DECAY_OF_SQUARE, EPSILON = 1e-3, 0.9, 0.999, 1e-8
+RATE = 1e-3
+DECAY = 0.9
+DECAY_OF_SQUARE = 0.999
+EPSILON = 1e-8
 
 
 class Adam:
-    """The optimizer of Kingma and Ba (2015). Its state are two moments, each as large as the vector."""
+    """The optimizer of Kingma and Ba (2015). Its state is two moments, each as large as the vector."""
 
     def __init__(self, size: int) -> None:
-        self.mean, self.square = np.zeros(size), np.zeros(size)
+        self.mean = np.zeros(size)
+        self.square = np.zeros(size)
 
     def change(self, gradient: Array, step: int) -> Array:
         """Return what this step, the first of which is 1, adds to the parameters."""

@@ -1,4 +1,4 @@
-"""ZeRO's stages: each changes a little of the one before.
+"""ZeRO's stages. Each changes a little of the one before.
 
 each of N ranks keeps   parameters   gradients   Adam's state   and sends in a step
 stage 0                 Ψ            Ψ           2Ψ             2Ψ (N-1)/N
@@ -17,21 +17,24 @@ from examples.systems.zero.transient import Transient
 
 
 class Stage0:
-    """Data parallelism: each rank keeps everything, and gradients are averaged by all-reduce."""
+    """Data parallelism: each rank keeps everything, and all-reduce averages the gradients."""
 
     def __init__(self, group: Group, layers: list[Array]) -> None:
-        self.group, self.sizes, self.steps = group, [len(layer) for layer in layers], 0
+        self.group = group
+        self.sizes = [len(layer) for layer in layers]
+        self.steps = 0
         self.parameters = [self._kept(padded(layer, group.size)) for layer in layers]
         self.gradients = [np.empty(0)] * len(layers)
         self.adam = Adam(sum(map(len, self.own())))
-        self.gathered, self.unscattered = Transient(), Transient()
+        self.gathered = Transient()
+        self.unscattered = Transient()
 
     def layer(self, i: int) -> Array:
-        """Return a layer's parameters, to be used at once."""
+        """Return a layer's parameters. Use them at once: they aren't kept."""
         return self.parameters[i][: self.sizes[i]]
 
     def give(self, i: int, gradient: Array) -> None:
-        """Take a layer's gradient, of this rank's examples."""
+        """Take a layer's gradient on this rank's examples."""
         self.gradients[i] = padded(gradient, self.group.size)
 
     def update(self) -> None:
@@ -41,11 +44,11 @@ class Stage0:
         self.write(np.concatenate(self.own()) + change)
 
     def own(self) -> list[Array]:
-        """Return what this rank updates of each layer; writing to it changes the parameters."""
+        """Return the part of each layer that this rank updates. Writing to it changes the parameters."""
         return self.parameters
 
     def write(self, new: Array) -> None:
-        """Set what this rank updates; the others do so, too."""
+        """Set the part that this rank updates. The other ranks call this at the same time."""
         fill(self.own(), new)
 
     def _kept(self, layer: Array) -> Array:
@@ -57,7 +60,7 @@ class Stage0:
 
 
 class Stage1(Stage0):
-    """Each rank has Adam's state of its part only: it updates that, and all gather the parts."""
+    """Each rank has Adam's state for its part only. It updates that part; then all gather the parts."""
 
     def own(self) -> list[Array]:
         return [part(layer, self.group.rank, self.group.size) for layer in self.parameters]
@@ -73,20 +76,21 @@ class Stage1(Stage0):
 
 
 class Stage2(Stage1):
-    """A layer's gradient is reduced as soon as it is there, and of that only a part is kept."""
+    """Each layer's gradient is reduced as soon as backward has made it, and a rank keeps only its part."""
 
     def give(self, i: int, gradient: Array) -> None:
-        whole = padded(self.unscattered.watch(gradient), self.group.size)
-        (self.gradients[i],) = self.group.reduce_scatter([whole], op="mean")
+        padded_gradient = padded(self.unscattered.watch(gradient), self.group.size)
+        (self.gradients[i],) = self.group.reduce_scatter([padded_gradient], op="mean")
 
     def _reduced(self) -> list[Array]:
         return self.gradients
 
 
 class Stage3(Stage2):
-    """Each rank has its part of the parameters only: a layer is gathered to be used, and dropped."""
+    """Each rank has its part of the parameters only. It gathers a layer to use it, and drops it then."""
 
-    own, write = Stage0.own, Stage0.write  # there are no copies that others have to know of
+    own = Stage0.own
+    write = Stage0.write  # other ranks have no copies that would need the new values
 
     def layer(self, i: int) -> Array:
         parts = [of_rank[0] for of_rank in self.group.all_gather([self.parameters[i]])]

@@ -1,4 +1,4 @@
-"""Each rank saves its shard to a file; any number of ranks load them."""
+"""Checkpoints: each rank saves its shard to a file, and any number of ranks can load the shards."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from examples.systems.zero.parts import resharded
 
 
 def save(folder: Path, store: Stage0) -> None:
-    """Save what this rank updates, and its moments: from stage 1 on no other rank has these."""
+    """Save the part that this rank updates, and its moments. From stage 1 on no other rank has these."""
     shard = np.stack([np.concatenate(store.own()), store.adam.mean, store.adam.square])
     place = folder / f"step-{store.steps}-of-{store.group.size}"
     place.mkdir(exist_ok=True)
@@ -19,11 +19,13 @@ def save(folder: Path, store: Stage0) -> None:
 
 
 def load(folder: Path, store: Stage0, step: int) -> None:
-    """Go on from that step, if all ranks have saved it: there may have been more of them, or fewer."""
+    """Go on from that step, if all ranks have saved it. Another number of ranks may have saved it."""
     for place in folder.glob(f"step-{step}-of-*"):
         files = sorted(place.glob("rank-*.npy"))
         if len(files) == int(place.name.rpartition("-")[2]):
-            group, shards = store.group, [np.load(file) for file in files]
+            group = store.group
+            shards = [np.load(file) for file in files]
             own, *moments = resharded(shards, store.sizes, group.rank, group.size)
-            store.steps, (store.adam.mean, store.adam.square) = step, moments
+            store.steps = step
+            store.adam.mean, store.adam.square = moments
             store.write(own)

@@ -1,4 +1,4 @@
-"""What the paper claims, checked."""
+"""Checks of the paper's claims."""
 
 import difflib
 import inspect
@@ -17,37 +17,37 @@ KEPT = ("Ψ Ψ 2Ψ", "Ψ Ψ 2Ψ/N", "Ψ Ψ/N 2Ψ/N", "Ψ/N Ψ/N 2Ψ/N")
 TOLERANCE = 1e-12
 
 
-def check_weights(claim: str, ranks: Sequence[Array], wanted: Array) -> None:
-    """All ranks have come to these parameters."""
-    worst = float(np.abs(np.stack(ranks) - wanted).max())
+def check_weights(claim: str, ranks: Sequence[Array], expected: Array) -> None:
+    """Check that all ranks have reached the expected parameters."""
+    worst = float(np.abs(np.stack(ranks) - expected).max())
     check(worst <= TOLERANCE, claim, f"the largest difference is {worst:.0e}")
 
 
 def check_memory(stage: int, ranks: Sequence[Memory], layers: Sequence[int]) -> None:
-    """Each rank keeps what the table says, and of the rest has one layer at a time."""
+    """Check that each rank keeps what the table says, and has one layer at a time of the rest."""
     n = len(ranks)
     size = sum(layer + -layer % n for layer in layers)  # with the zeros that are added
     units = {"Ψ": size, "2Ψ": 2 * size, "Ψ/N": size // n, "2Ψ/N": 2 * size // n}
-    kept = tuple(units[unit] for unit in KEPT[stage].split())
+    sizes = tuple(units[unit] for unit in KEPT[stage].split())
     one_layer = (max(layers) * (stage >= 3), max(layers) * (stage >= 2))
     check(
-        all(rank == kept + one_layer for rank in ranks),
+        all(rank == sizes + one_layer for rank in ranks),
         f"each of {n} ranks at stage {stage} keeps {KEPT[stage]}, and of the rest one layer in passing",
         "{:,} parameters, {:,} gradients, {:,} of Adam; in passing {:,} and {:,}".format(*ranks[0]),
     )
 
 
-def check_traffic(sent: Array, n: int) -> None:
-    """All stages send what an all-reduce of the gradients does, but the last: 1.5 times that."""
+def check_traffic(shares: Array, n: int) -> None:
+    """Check that all stages send as much as an all-reduce of the gradients, and the last 1.5 times that."""
     check(
-        bool(np.allclose(sent / (2 * (n - 1) / n), [1, 1, 1, 1.5], rtol=0.01)),
+        bool(np.allclose(shares / (2 * (n - 1) / n), [1, 1, 1, 1.5], rtol=0.01)),
         f"stages 0, 1, 2, 3 send 1, 1, 1, 1.5 times 2Ψ(N-1)/N, N = {n}",
-        "a rank has sent " + ", ".join(f"{amount:.3f} Ψ" for amount in sent) + " in a step",
+        "a rank has sent " + ", ".join(f"{amount:.3f} Ψ" for amount in shares) + " in a step",
     )
 
 
 def check_kill(ranks: Sequence[Resumed], undisturbed: Array) -> None:
-    """The second generation has gone on from what was saved, to the same bits."""
+    """Check that the second generation went on from what was saved, to the same bits."""
     check(
         all((rank.generation, rank.began_at) == (2, SAVED_AT) for rank in ranks)
         and all(rank.weights.tobytes() == undisturbed.tobytes() for rank in ranks),
@@ -56,9 +56,9 @@ def check_kill(ranks: Sequence[Resumed], undisturbed: Array) -> None:
     )
 
 
-def check_fewer(ranks: Sequence[Resumed], saved_by: int, wanted: Array) -> None:
-    """They have gone on from what was saved, to the same parameters."""
-    worst = float(np.abs(np.stack([rank.weights for rank in ranks]) - wanted).max())
+def check_fewer(ranks: Sequence[Resumed], saved_by: int, expected: Array) -> None:
+    """Check that fewer ranks went on from what was saved, to the same parameters."""
+    worst = float(np.abs(np.stack([rank.weights for rank in ranks]) - expected).max())
     check(
         worst <= TOLERANCE and all(rank.began_at == SAVED_AT for rank in ranks),
         f"{len(ranks)} ranks go on from what {saved_by} have saved, and reach the same result",
@@ -69,7 +69,7 @@ def check_fewer(ranks: Sequence[Resumed], saved_by: int, wanted: Array) -> None:
 def check_few_lines_differ(
     alone: Callable[..., object], sharded: Callable[..., object], at_most: int = 5
 ) -> None:
-    """The user's function becomes ZeRO's with few lines, which are printed."""
+    """Check that few lines turn the user's function into ZeRO's, and print those lines."""
     before, after = (inspect.getsource(function).splitlines() for function in (alone, sharded))
     lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
     print("\n".join(lines))

@@ -6,7 +6,7 @@ from examples._shared.digits import Array
 
 
 class Group(Protocol):
-    """As much of `lp.Collective` as is needed: a test can do with less than that."""
+    """The part of `lp.Collective` that ZeRO uses. A test can make do with less than a whole one."""
 
     rank: int
     size: int

@@ -1,4 +1,4 @@
-"""What a rank keeps, counted."""
+"""The memory of a rank, in elements."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from examples.systems.zero.transient import elements
 
 
 class Memory(NamedTuple):
-    """Elements on one rank: kept from step to step; and of whole layers, for a moment, the most."""
+    """Elements on one rank: those kept from step to step, and the most of whole layers at any moment."""
 
     parameters: int
     gradients: int
@@ -17,6 +17,6 @@ class Memory(NamedTuple):
 
 
 def memory_of(store: Stage0) -> Memory:
-    """Count what is there between two steps."""
-    kept = store.parameters, store.gradients, [store.adam.mean, store.adam.square]
-    return Memory._make([*map(elements, kept), store.gathered.most, store.unscattered.most])
+    """Count the elements that are there between two steps."""
+    groups = store.parameters, store.gradients, [store.adam.mean, store.adam.square]
+    return Memory._make([*map(elements, groups), store.gathered.most, store.unscattered.most])

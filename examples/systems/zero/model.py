@@ -11,7 +11,7 @@ BATCH = 64
 
 
 class Store(Protocol):
-    """Where parameters and gradients are: whole, or in parts."""
+    """The store of parameters and gradients, which are whole, or in parts."""
 
     def layer(self, i: int) -> Array: ...
     def give(self, i: int, gradient: Array) -> None: ...

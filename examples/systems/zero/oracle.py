@@ -12,8 +12,11 @@ class Alone:
     """All parameters, all gradients and all of Adam's state."""
 
     def __init__(self, layers: list[Array]) -> None:
-        self.steps, self.layers, self.gradients = 0, layers, [0 * layer for layer in layers]
-        self.m, self.v = [0 * layer for layer in layers], [0 * layer for layer in layers]
+        self.steps = 0
+        self.layers = layers
+        self.gradients = [0 * layer for layer in layers]
+        self.m = [0 * layer for layer in layers]
+        self.v = [0 * layer for layer in layers]
 
     def layer(self, i: int) -> Array:
         return self.layers[i]
@@ -26,7 +29,8 @@ class Alone:
         for i, g in enumerate(self.gradients):
             m = self.m[i] = DECAY * self.m[i] + (1 - DECAY) * g
             v = self.v[i] = DECAY_OF_SQUARE * self.v[i] + (1 - DECAY_OF_SQUARE) * g**2
-            m, v = m / (1 - DECAY**self.steps), v / (1 - DECAY_OF_SQUARE**self.steps)
+            m = m / (1 - DECAY**self.steps)
+            v = v / (1 - DECAY_OF_SQUARE**self.steps)
             self.layers[i] -= RATE * m / (np.sqrt(v) + EPSILON)
 
 

@@ -18,7 +18,8 @@ from examples.systems.zero.algorithm import STAGES, Stage0
 from examples.systems.zero.memory import Memory, memory_of
 from examples.systems.zero.model import BATCH, backward, first_layers, forward
 
-SAVED_AT, KILLED_AT = 2, 3  # steps
+SAVED_AT = 2  # after this step
+KILLED_AT = 3  # after this step
 Callback = Callable[[Stage0], None]
 
 
@@ -41,10 +42,11 @@ def weights(store: Stage0) -> Array:
 
 
 class Rank:
-    """Trains at the stages that the script asks for, one after the other."""
+    """A rank. It trains at the stages that the script asks for, one after the other."""
 
     def __init__(self, group: lp.Collective, digits: Digits) -> None:
-        self._group, self._digits = group, digits
+        self._group = group
+        self._digits = digits
 
     def train(self, stage: int, steps: int) -> Memory:
         """Train from the beginning."""
@@ -52,12 +54,12 @@ class Rank:
         return memory_of(self._store)
 
     def weights(self) -> Array:
-        """Return all parameters that this rank has come to."""
+        """Return all parameters that this rank has reached."""
         return weights(self._store)
 
 
 class Resumed(NamedTuple):
-    """What a rank has come to, and how."""
+    """The result of a rank, with its generation and the step at which it began."""
 
     weights: Array
     generation: int
@@ -65,7 +67,7 @@ class Resumed(NamedTuple):
 
 
 def resume(group: lp.Collective, digits: Digits, steps: int, victim: int = -1) -> Resumed:
-    """Train at stage 3 from what was saved, if anything was; the victim is killed, once."""
+    """Train at stage 3, from a checkpoint if there is one. The victim is killed once."""
     began_at: list[int] = []
 
     def then(store: Stage0) -> None:
@@ -82,7 +84,7 @@ def resume(group: lp.Collective, digits: Digits, steps: int, victim: int = -1) -
 
 
 def make_program(n: int, function: Callable[..., object], *args: object) -> lp.Program:
-    """Return a graph of n ranks, which are started again together if one dies."""
+    """Return a graph of n ranks. If one dies, all are started again together."""
     program = lp.Program("zero")
     with program.group("rank", restart=lp.RestartPolicy(scope="group"), preload=[__name__]):
         for _ in range(n):

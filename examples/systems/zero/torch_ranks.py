@@ -1,4 +1,4 @@
-"""The same training with torch's ZeroRedundancyOptimizer (stage 1) and FSDP2 (stage 3)."""
+"""ZeRO in torch: the training with ZeroRedundancyOptimizer (stage 1) and with FSDP2 (stage 3)."""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ RANKS = 2
 
 
 class Trained(NamedTuple):
-    """What a rank has come to, and how many elements it keeps of it."""
+    """The weights that a rank has reached, and how many elements of the state it keeps."""
 
     weights: Array
     parameters: int
@@ -26,27 +26,28 @@ class Trained(NamedTuple):
 
 
 def train(group: lp.Collective, digits: Digits, steps: int) -> list[Trained]:
-    """Train twice: with the one, and with the other."""
+    """Train twice: with ZeroRedundancyOptimizer, then with FSDP2."""
     import torch
 
     group.init_torch()
-    found = []
+    results = []
     for wrap in (zero_redundancy, fully_sharded):
         network = networks.in_torch(WIDTHS, networks.first_parameters(WIDTHS))
         model, adam = wrap(network)
         for step in range(steps):
             batch = digits.batch(step, BATCH)[group.rank :: group.size]
-            images, labels = torch.from_numpy(batch.images), torch.from_numpy(batch.labels)
+            images = torch.from_numpy(batch.images)
+            labels = torch.from_numpy(batch.labels)
             adam.zero_grad()
             loss: Any = torch.nn.functional.cross_entropy(model(images), labels)
             loss.backward()
             adam.step()
-        found.append(trained(network, getattr(adam, "optim", adam)))
-    return found
+        results.append(trained(network, getattr(adam, "optim", adam)))
+    return results
 
 
 def zero_redundancy(network: Any) -> tuple[Any, Any]:
-    """Return a model of DDP, and an optimizer that has the state of some of its tensors."""
+    """Return a model of DDP, and an optimizer that keeps the state of some of its tensors."""
     import torch
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -55,7 +56,7 @@ def zero_redundancy(network: Any) -> tuple[Any, Any]:
 
 
 def fully_sharded(network: Any) -> tuple[Any, Any]:
-    """Return a model whose tensors are cut along their first axis, and an optimizer of these."""
+    """Return a model whose tensors are cut along their first axis, and an optimizer for them."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -69,30 +70,35 @@ def fully_sharded(network: Any) -> tuple[Any, Any]:
 def trained(network: Any, adam: Any) -> Trained:
     """Gather the weights, in the order of `networks.matrices`, and count."""
     tensors = [tensor for linear in network[::2] for tensor in (linear.weight.T, linear.bias)]
-    wholes = [getattr(tensor, "full_tensor", lambda t=tensor: t)().detach() for tensor in tensors]
+    full_tensors = [
+        getattr(tensor, "full_tensor", lambda t=tensor: t)().detach() for tensor in tensors
+    ]
     moments = [state[key] for state in adam.state.values() for key in ("exp_avg", "exp_avg_sq")]
-    kept = [sum(own(each).numel() for each in group) for group in (network.parameters(), moments)]
-    return Trained(np.concatenate([whole.numpy().flatten() for whole in wholes]), *kept)
+    counts = [
+        sum(own(tensor).numel() for tensor in tensors_of)
+        for tensors_of in (network.parameters(), moments)
+    ]
+    return Trained(np.concatenate([tensor.numpy().flatten() for tensor in full_tensors]), *counts)
 
 
 def own(tensor: Any) -> Any:
-    """Return this rank's part, if it is cut."""
+    """Return this rank's part of a tensor, if the tensor is cut."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def compare(digits: Digits, steps: int, alone: Array) -> None:
-    """Launch it, as processes, and check what comes of it."""
+    """Launch torch's ranks as processes, and check their results."""
     program = lp.Program("zero-torch")
     with program.group("rank"):
         for _ in range(RANKS):
             program.add_node(lp.CollectiveNode(train, digits, steps))
     ranks = lp.run(program, "local_mp", preload=PRELOAD)["rank"]
     copies = {"ZeroRedundancyOptimizer": RANKS, "FSDP2": 1}
-    for name, found in zip(copies, zip(*ranks, strict=True), strict=True):
-        worst = float(np.abs(np.stack([rank.weights for rank in found]) - alone).max())
+    for name, of_ranks in zip(copies, zip(*ranks, strict=True), strict=True):
+        worst = float(np.abs(np.stack([rank.weights for rank in of_ranks]) - alone).max())
         claim = f"torch's {name} learns the same"
         check(worst <= TOLERANCE, claim, f"the largest difference is {worst:.0e}")
-        _, parameters, moments = (list(kept) for kept in zip(*found, strict=True))
+        _, parameters, moments = (list(counts) for counts in zip(*of_ranks, strict=True))
         check(
             (sum(parameters), sum(moments)) == (copies[name] * len(alone), 2 * len(alone)),
             f"its {RANKS} ranks keep {copies[name]}Ψ of parameters and 2Ψ of moments in all",

@@ -1,4 +1,4 @@
-"""Arrays by the memory behind them, and those that are there for a moment."""
+"""Counts of arrays by the memory behind them, and of arrays that exist for a moment."""
 
 import weakref
 from collections.abc import Iterable
@@ -7,22 +7,23 @@ from examples._shared.digits import Array
 
 
 def elements(arrays: Iterable[Array]) -> int:
-    """Return how many elements these keep in memory: a view keeps all that it is a view of."""
+    """Return how many elements these arrays keep in memory. A view keeps the whole array behind it."""
     owners = [array if array.base is None else array.base for array in arrays]
     return sum(owner.size for owner in {id(owner): owner for owner in owners}.values())
 
 
 class Transient:
-    """Watches arrays that are to be dropped soon; `most` is what was there at once."""
+    """A watch on arrays that should be dropped soon; `most` is the most elements that existed at once."""
 
     def __init__(self) -> None:
         self._watched: list[weakref.ref[Array]] = []
         self.most = 0
 
     def watch(self, array: Array) -> Array:
-        """Count it as long as anything refers to it, or to a view of it."""
+        """Count the array as long as anything refers to it, or to a view of it. Return the array."""
         self._watched.append(weakref.ref(array))
-        alive = [each for ref in self._watched if (each := ref()) is not None]
-        self._watched = [weakref.ref(each) for each in alive]
+        arrays = [ref() for ref in self._watched]
+        alive = [array for array in arrays if array is not None]
+        self._watched = [weakref.ref(array) for array in alive]
         self.most = max(self.most, elements(alive))
         return array
