@@ -55,7 +55,8 @@ def __getattr__(name: str) -> Any:
     module = _MODULES[name]
     if module == __name__:
         return importlib.import_module(f"{module}.{name}")
-    value = globals()[name] = getattr(importlib.import_module(module), name)
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
     return value
 
 

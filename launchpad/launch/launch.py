@@ -258,7 +258,7 @@ def _replaces_threads() -> str:
 
 
 def _importer() -> str:
-    """Return what this process is, if it only imports the code that launches now; else an empty text.
+    """Describe this process if it only imports the code that launches now; else return an empty text.
 
     A process that a program started imports the program's code. If it launched the program again, the
     processes of that would launch it once more, without end.

@@ -79,7 +79,9 @@ class Running:
         self.log_directory = run.logs
         self.is_test = is_test
         self.overlay: Overlay | None = None
-        self.is_reported = self.is_asked = self.skips_grace = False
+        self.is_reported = False
+        self.is_asked = False
+        self.skips_grace = False
         self._run = run
         self._runner = runner
 
@@ -518,8 +520,7 @@ class Running:
     def client(self, label: str, index: int = 0) -> CourierClient[Any]:
         """Return a client of a CourierNode, for the launching script; in a colocation, of the first one.
 
-        For a QueueNode this is its `lp.Queue`, and likewise for other nodes with a kind of client of their
-        own.
+        A node with a client class of its own gives that: a QueueNode, for example, an `lp.Queue`.
 
         The client is the same as a worker gets for the node's handle: it has the node's
         `courier_client_kwargs`, and knows the methods that may run twice.

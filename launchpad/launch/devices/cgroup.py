@@ -12,7 +12,7 @@ OWN = "/proc/self/cgroup"
 def paths(names: Mapping[str, str], *, with_parents: bool = False) -> Iterator[str]:
     """Yield the paths at which a file of this process's group may be.
 
-    In a container, the group's path is often that of another view, so the root is among them.
+    In a container, the group's path is often the one that the host sees, so the root is among the paths.
 
     Args:
         names: Controller → the file's name; empty for version 2.

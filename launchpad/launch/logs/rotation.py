@@ -96,7 +96,8 @@ def _deleted_before(part: Path) -> tuple[int, int]:
 
 def _lines_and_bytes(part: Path) -> tuple[int, int]:
     """Return how many lines and bytes of output a part holds, without the line that is ours."""
-    n_lines = n_bytes = 0
+    n_lines = 0
+    n_bytes = 0
     with part.open("rb") as file:
         if not file.readline(1000).startswith(HEADER):
             file.seek(0)

@@ -110,7 +110,8 @@ class Tail:
 
     def skip(self, down_to: int) -> tuple[int, int]:
         """Skip all but the last `down_to` bytes. Return how many lines and bytes were skipped."""
-        n_lines = n_bytes = 0
+        n_lines = 0
+        n_bytes = 0
         while True:
             n_excess = self.backlog() - down_to
             if n_excess <= 0:

@@ -39,7 +39,7 @@ it is more."""
 _LEAST_BEHIND = 1 << 18
 _KEPT_OF_SKIPPED = 1 << 14
 _AT_THE_END = 4
-"""The factor by which that is less at the end, when the user waits for the prompt."""
+"""The divisor of these limits at the end, when the user waits for the prompt."""
 
 _COLORS = "cyan green yellow magenta blue bright_red bright_cyan bright_green".split()
 
@@ -86,7 +86,8 @@ class Output:
         self.progress: Callable[[float], Iterable[str]] = lambda now: ()
         self._progress_at = 0.0
         self._wake = threading.Event()
-        self._is_closing = self._is_behind = False
+        self._is_closing = False
+        self._is_behind = False
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:

@@ -82,7 +82,7 @@ class Packer:
         edges: The ids of the handles that are edges of the graph.
         code: Id of a constructor → the constructor as bytes, pickled when it is first met.
         setups: Id of a function that sets up workers → the function as bytes, likewise.
-        generators: Id of a generator of random numbers → what stands for it, for those of the script so far.
+        generators: Id of one of the script's generators of random numbers → its stand-in.
         buffers: Address and size of a large array's memory → the buffer, which keeps that alive.
         checksums: Address and size of that memory → the checksum of its bytes when they were first met.
         reduced: Id of a large array → the array, and what it is pickled as. An array that is not
@@ -188,7 +188,8 @@ class Packer:
         checksum = zlib.crc32(memory)
         buffer = self.buffers.get(key)
         if buffer is None:
-            buffer = self.buffers[key] = LargeBuffer(memory)
+            buffer = LargeBuffer(memory)
+            self.buffers[key] = buffer
             self.checksums[key] = checksum
         elif checksum != self.checksums[key]:
             raise ValueError(

@@ -16,7 +16,8 @@ from dataclasses import field
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.supervision.worker_state import State, WorkerState
 
-_SLOW_START_S = _SLOW_RESTART_S = 3.0
+_SLOW_START_S = 3.0
+_SLOW_RESTART_S = 3.0
 _SLOW_STOP_S = 2.0
 _OLD_ENOUGH_S = 10.0
 """In a program younger than this, in seconds, no ended workers are named, since all may soon be over."""

@@ -49,7 +49,8 @@ class Shutdown:
         self._grace_s = grace_s
         graces = [w.plan.grace_s(grace_s) for w in self.running if not w.plan.policy.stops_last]
         half_s = math.inf if min(graces, default=0) < 0 else max(graces, default=0) / 2
-        self._last_at = self._last_asked_at = now + half_s
+        self._last_at = now + half_s
+        self._last_asked_at = self._last_at
         has_grace = any(worker.plan.policy.restart.stop_grace_s for worker in members)
         self._kills_at_once = grace_s == 0 and not has_grace and restart_at is None
         self.at_once = False

@@ -101,7 +101,8 @@ class Supervisor:
         self._restart_history: dict[str, list[tuple[float, Outcome]]] = {}
         self._gone: dict[str, str] = {}
         self._barriers = Barriers(self.workers.values())
-        self._is_awaited = self._has_noted_endless = False
+        self._is_awaited = False
+        self._has_noted_endless = False
 
     def start_all(self, now: float = 0.0) -> list[Decided]:
         return [c for worker in self.workers.values() for c in self._start_attempt(worker, now)]
@@ -281,7 +282,8 @@ class Supervisor:
     def _on_ended(self, worker: WorkerState, end: Outcome, now: float) -> list[Decided]:
         """Record how a worker ended, and decide what follows."""
         policy = worker.plan.policy.restart
-        error_type = cause = ""
+        error_type = ""
+        cause = ""
         if worker.current.killed_for is KillReason.NOT_READY:
             error_type = START_TIMEOUT
             cause = f"was not ready within start_timeout_s={policy.start_timeout_s:g}"
@@ -500,7 +502,8 @@ class Supervisor:
     def _fail(self, failure: Outcome, now: float) -> list[Decided]:
         """Stop the program because of this failure."""
         self.failures.append(failure)
-        why = self._gone[failure.worker] = failure.headline()
+        why = failure.headline()
+        self._gone[failure.worker] = why
         commands = self.stop(f"{failure.worker} failed", now)
         return [PrintNote(why), AnnounceGone(failure.worker, why), *commands]
 

@@ -34,7 +34,8 @@ class AttachedPdb(pdb.Pdb):
         self.has_quit = False
         self._terminal = terminal
         self._standing = standing
-        self._stands = self._is_tracing = False
+        self._stands = False
+        self._is_tracing = False
 
     @property
     def is_left(self) -> bool:
@@ -99,7 +100,8 @@ class AttachedPdb(pdb.Pdb):
         self._leave()
         return True
 
-    do_q = do_exit = do_quit
+    do_q = do_quit
+    do_exit = do_quit
 
     def do_EOF(self, arg: str) -> bool:  # noqa: N802 - the name is pdb's
         """Go on without the terminal, which is gone. A worker that has failed waits for another terminal."""

@@ -36,12 +36,13 @@ class DebugTerminal:
         # Held while a text is sent, so that another thread's text is not in the middle of it. Reentrant,
         # because a signal's handler may write while its thread does.
         self._sending = threading.RLock()
-        self.is_closed = self.is_reading = False
+        self.is_closed = False
+        self.is_reading = False
 
     def listen(self, on_interrupt: Callable[[], None]) -> None:
         """Take what the user types, until the terminal is closed."""
         unfinished = b""
-        while data := self._received():
+        for data in iter(self._received, b""):
             *lines, unfinished = (unfinished + data.replace(CTRL_C, b"")).split(b"\n")
             for line in lines:
                 self._lines.put(line.decode(errors="replace") + "\n")

@@ -194,7 +194,8 @@ class Debugger:
                 terminal.listen(lambda: self._interrupt(thread, pdb))
             finally:
                 with self._lock:
-                    self._terminal = self._session = None
+                    self._terminal = None
+                    self._session = None
                     # If it waits at the next breakpoint already, that was reported, and this came too late.
                     if not self._is_waiting:
                         me.link.report(Debugged(me.name, me.attempt))

@@ -183,7 +183,8 @@ class KubernetesWorkers(Workers):
     def _start(self, worker: str, number: int) -> None:
         before = self._attempts.get(worker)
         commands = PodCommands(gone=dict(self._gone))
-        attempt = self._attempts[worker] = PodAttempt(worker, number, commands=commands)
+        attempt = PodAttempt(worker, number, commands=commands)
+        self._attempts[worker] = attempt
         try:
             # Whatever is left of the attempt before must not answer calls that are meant for this one.
             if before is not None:

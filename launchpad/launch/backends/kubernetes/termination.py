@@ -75,8 +75,9 @@ class Terminator:
             self._delete(attempt)
 
     def kill(self, attempt: PodAttempt, *, at_once: bool) -> None:
-        """Kill the worker. Unless `at_once`, first ask its pod to do that, if it runs; it logs the stacks."""
-        attempt.asked = attempt.killed = True
+        """Kill the worker. If its pod runs, and not `at_once`, ask the pod first: it logs the stacks."""
+        attempt.asked = True
+        attempt.killed = True
         if attempt.follower is not None and not at_once:
             self._actions.call_later(_KILL_COMMAND_S, self._end_pod, attempt)
             self.send_commands(attempt, {"kill": True})
@@ -85,7 +86,8 @@ class Terminator:
 
     def send_commands(self, attempt: PodAttempt, new: Mapping[str, Any]) -> None:
         """Add commands, and send all to the pod, twice. A pod that starts later gets them when it starts."""
-        attempt.commands = commands = replace(attempt.commands, **new)
+        attempt.commands = replace(attempt.commands, **new)
+        commands = attempt.commands
 
         def resend() -> None:
             is_deleted = attempt.asked and not (commands.restarts or commands.kill)

@@ -156,7 +156,8 @@ class ForkedWorkers(Workers):
     def stacks(self, worker: str) -> str:
         """Have faulthandler write the worker's stacks, even while it hangs in C code, and return them."""
         file = self._stacks(worker)
-        begin = size = _size(file)
+        begin = _size(file)
+        size = begin
         self.send(messages.DumpStacks(worker))
         deadline = time.monotonic() + _STACKS_S
         unchanged = 0
@@ -263,7 +264,8 @@ class ProcessWorkers(ForkedWorkers):
         self._subreaper = process.subreaper
         self._control = process.control
         self._preload = preload
-        self._has_forked = self._is_given_up = False
+        self._has_forked = False
+        self._is_given_up = False
         # Held while a message is sent. Several threads send, and their messages must not mix.
         self._writing = threading.Lock()
         self._reader = OwnThread(target=self._read, name="launchpad-processes")

@@ -168,7 +168,8 @@ class WorkerHost:
                 endpoints[name] = f"unix:{self._run.runtime}/{socket_name(name)}"
             else:
                 port = portpicker.pick_unused_port()
-                self._ports[name] = endpoints[name] = f"{host}:{port}"
+                self._ports[name] = f"{host}:{port}"
+                endpoints[name] = self._ports[name]
         loop = asyncio.get_running_loop()
 
         def report(event: Any) -> None:  # called in another thread

@@ -88,7 +88,8 @@ class HostJob:
         self.n_tasks = 0
         self.joined: dict[int, TaskConnection] = {}
         self.hosts: Mapping[str, int] = {}
-        self.is_lost = self.has_ended = False
+        self.is_lost = False
+        self.has_ended = False
         self.lost_task: int | None = None
         self.why = ""
         self.thread = OwnThread(target=self._run, name="launchpad-spark-job")

@@ -48,7 +48,7 @@ class LauncherAddress:
 
 
 def node() -> str:
-    """Return a name that exactly those processes share that could open each other's sockets on disk."""
+    """Return the name of this node. Processes have the same one if they can open each other's sockets."""
     parts = [os.uname().nodename, str(os.getuid())]
     with contextlib.suppress(OSError):  # only Linux has them
         parts.append(str(os.stat("/proc/self/ns/mnt").st_ino))
@@ -163,8 +163,10 @@ class TaskHost:
                 f" {os.uname().nodename}, {list(self._gpus)}, {free} are free: see"
                 " spark.task.resource.gpu.amount"
             )
-        host = self._hosts[worker] = WorkerHost(self._launcher.versions, _REMEDY)
-        gpus = self._given[worker] = free[:n_gpus]
+        host = WorkerHost(self._launcher.versions, _REMEDY)
+        self._hosts[worker] = host
+        gpus = free[:n_gpus]
+        self._given[worker] = gpus
         where = self._ready.where
         return await host.open_at(where, tuple(gpus), spec, keys, buffers)
 

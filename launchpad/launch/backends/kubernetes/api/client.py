@@ -95,7 +95,8 @@ class RetryWindow:
         try:
             answer = call()
         except ClusterError as error:
-            since = self._failing_since = self._failing_since or time.monotonic()
+            since = self._failing_since or time.monotonic()
+            self._failing_since = since
             if not error.is_retryable or time.monotonic() - since > _UNREACHABLE_S:
                 raise
             return otherwise
@@ -344,8 +345,7 @@ def _stream(response: Any) -> Iterator[bytes]:
     import urllib3
 
     try:
-        while data := response.read1():
-            yield data
+        yield from iter(response.read1, b"")
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise Unreachable(f"the cluster has closed the connection: {error}") from error
 

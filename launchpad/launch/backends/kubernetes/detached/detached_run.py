@@ -74,9 +74,12 @@ class DetachedRun:
         self._is_asked = is_asked
         self._retry = RetryWindow()
         self._sent_commands = PodCommands()
-        self._is_to_go = self._skips_grace = self._is_deleted = False
+        self._is_to_go = False
+        self._skips_grace = False
+        self._is_deleted = False
         self._was_stopped = False
-        self._gives_up_at = self._escalates_at = float("inf")
+        self._gives_up_at = float("inf")
+        self._escalates_at = float("inf")
         self._ended: ProgramEnded | None = None
         self._failure: ProgramFailed | LaunchError | None = None
 

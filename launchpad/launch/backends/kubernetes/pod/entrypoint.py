@@ -320,7 +320,8 @@ def main(attempt: int) -> NoReturn:
     use_writable_dirs(writable)
     end: Outcome | None = None
     inheritance: Any = None
-    cause = hint = ""
+    cause = ""
+    hint = ""
     try:
         cause = pod_input.mismatch(mounted)
         if cause:
