@@ -42,6 +42,7 @@ class Actions:
 
     def end(self, last: Callable[[], object]) -> None:
         """Have the thread call a last action and then end, and wait for that."""
+        # Set before it is queued, because the thread compares each action with it.
         self._last = last
         self._inbox.put(last)
         self._thread.join()

@@ -326,6 +326,7 @@ class Runner:
                 traceback.print_exc()
         finally:
             until_it_has_ended.close()
+            # `Running.start` may still add to `undo`. What it added after the close would never be undone.
             self.is_published.wait()
             with contextlib.suppress(Exception):
                 history.write(self._directory.logs, self.history())

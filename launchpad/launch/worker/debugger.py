@@ -99,6 +99,7 @@ class Debugger:
             self._ends = self._ends or why
             terminal = self._terminal
             thread = self._stands_in
+        # This wakes the thread that waits for a terminal. One that is just about to wait finds it, too.
         self._attached.put(None)
         if terminal is not None:
             is_busy = not terminal.is_reading

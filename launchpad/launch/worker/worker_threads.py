@@ -167,6 +167,8 @@ class WorkerThreads(Workers):
         """Report the end, unless that has been done. Threads that the worker leaves can save nothing more."""
         worker_thread.context.state.fence.close()
         end = replace(end, hung=worker_thread.is_given_up)
+        # The worker's own thread and the one that gives it up may come here at once. To append is atomic, so
+        # exactly one of them finds its own outcome in front.
         worker_thread.ends.append(end)
         if worker_thread.ends[0] is end:
             self._report(Ended(end))

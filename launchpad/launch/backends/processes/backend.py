@@ -156,6 +156,7 @@ class ForkedWorkers(Workers):
     def stacks(self, worker: str) -> str:
         """Have faulthandler write the worker's stacks, even while it hangs in C code, and return them."""
         file = self._stacks(worker)
+        # Measured before the request, so that all that comes after it is the answer.
         begin = _size(file)
         size = begin
         self.send(messages.DumpStacks(worker))

@@ -230,6 +230,7 @@ class HostedWorkers(Workers):
             log, self._run.rotation, lambda text: self._report(WorkerNote(handle.worker, text))
         )
         handle.send(StartWorker(handle.worker, handle.attempt))
+        # After the start, because the host's forkserver passes it on only to a worker that runs.
         handle.send(AddressesChanged(self._places.seen_from(handle.ready.node)))
         # This worker did not run yet when these were announced.
         for worker, why in self._gone.items():

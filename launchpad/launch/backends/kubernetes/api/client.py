@@ -267,6 +267,8 @@ class Cluster:
         partial = b""
         response = self._request("GET", kind, name, query=query, timeout_s=timeout_s)
         try:
+            # Added first, then checked. `close` sets the flag first, and then ends all that were added. So no
+            # response escapes both.
             self._streams.add(response)
             if self._is_closed:
                 raise Unreachable("the connection to the cluster was closed")

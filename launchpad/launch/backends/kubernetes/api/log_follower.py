@@ -56,6 +56,7 @@ class LogFollower:
         is_last_try = False
         try:
             while not is_last_try:
+                # Looked at before the log is read: what the pod printed before its end is then in this read.
                 is_last_try = self.is_over.is_set()
                 # A log continues from a full second, and lines may share a timestamp. Skip the known ones.
                 begun_at = last

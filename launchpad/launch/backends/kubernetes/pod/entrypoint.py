@@ -168,6 +168,7 @@ class WorkerPod:
             config, pickle.loads(pod_input.unpacked(mounted, "worker"))
         )
         self._workers.execute(StartWorker(self._name, self._attempt))
+        # After the start, because the forkserver passes it on only to a worker that runs.
         self._workers.send(AddressesChanged(endpoints))
         while self._ended is None:
             self._print_log()
