@@ -206,6 +206,10 @@ def test_jax_computes_over_all_ranks_and_begins_anew_when_one_has_died() -> None
     [
         ("docs/snippets/on_torch/ddp.py", "\n[[3.0, 1.0], [3.0, 1.0]]\n"),
         ("docs/snippets/on_torch/script.py", "[2.0, 2.0]\n"),
+        (
+            "docs/snippets/on_torch/train_model.py --lp_launch_type=local_mp",
+            "accuracy: [0.99, 0.99, 0.99, 0.99]\n",
+        ),
         pytest.param(
             "docs/snippets/on_torch/with_jax.py",
             "[1.0, 1.0]\n",
