@@ -55,8 +55,8 @@ def _find_path(edge: Edge, to: Place, fetcher: _EdgeFetcher, visited: set[Place]
     if edge[1] in visited:
         return []
     visited.add(edge[1])
-    for each in fetcher.edges_from(edge[1]):
-        path = _find_path(each, to, fetcher, visited)
+    for next_edge in fetcher.edges_from(edge[1]):
+        path = _find_path(next_edge, to, fetcher, visited)
         if path:
             return [edge, *path]
     return []

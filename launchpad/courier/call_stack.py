@@ -133,8 +133,8 @@ def edges() -> list[Edge]:
 def find_waits(record: CallRecord | None = None) -> list[Wait]:
     """Return the waits of one thread, the innermost first; without a record, those of all threads."""
     waits: list[Wait] = []
-    for each in list(_records.values()) if record is None else (record,):
-        entry = each.innermost
+    for thread_record in list(_records.values()) if record is None else (record,):
+        entry = thread_record.innermost
         awaited: tuple[Awaited, str] | None = None
         while entry is not None:
             entry, answering, peer, method = entry

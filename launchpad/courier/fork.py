@@ -79,7 +79,7 @@ def _drop_all() -> None:
     for lock in tuple(_locks):
         lock._at_fork_reinit()  # Python's own modules do the same
     drops: list[Callable[[], object]] = list(_resets)
-    drops += [each.drop_inherited for each in tuple(_holders)]
+    drops += [holder.drop_inherited for holder in tuple(_holders)]
     drops += [partial(method, holder) for holder, method in tuple(_methods.items())]
     for drop in drops:
         try:

@@ -224,14 +224,14 @@ def _end_with_promise(span: Span, promise: Promise) -> None:
 def _end_with_error(span: Span, body: bytes) -> None:
     """End the span; as failed, if `body` isn't empty: it is the pickle of an exception."""
     if body:
-        type_name, text, traceback = pickling.describe_error(body)
+        envelope = pickling.open_error(body)
         about = {
-            "exception.type": type_name,
-            "exception.message": text,
-            "exception.stacktrace": traceback,
+            "exception.type": envelope.type_name,
+            "exception.message": envelope.text,
+            "exception.stacktrace": envelope.traceback,
         }
         span.add_event("exception", about)
-        _mark_failed(span, type_name, text)
+        _mark_failed(span, envelope.type_name, envelope.text)
     span.end()
 
 

@@ -57,9 +57,9 @@ def _form_of(kind: Any) -> str | tuple[str, ...] | None:
     if issubclass(kind, tuple):
         return tuple(getattr(kind, "_fields", ())) or _TUPLE
     if dataclasses.is_dataclass(kind):
-        return tuple(each.name for each in dataclasses.fields(kind))
+        return tuple(field.name for field in dataclasses.fields(kind))
     attributes = getattr(kind, "__attrs_attrs__", None)
-    return None if attributes is None else tuple(each.name for each in attributes)
+    return None if attributes is None else tuple(attribute.name for attribute in attributes)
 
 
 def contents(value: Any) -> tuple[Any, Any] | None:
@@ -110,7 +110,7 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
         leaves.append(value)
         return None
     keys, values = keys_and_values
-    parts = tuple([flatten(each, leaves) for each in values])
+    parts = tuple([flatten(item, leaves) for item in values])
     order = tuple(value) if isinstance(value, dict) else ()
     return type(value), keys, parts, order
 
@@ -140,7 +140,7 @@ def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
     keys_and_values = contents(value)
     if keys_and_values is None:
         return next(leaves)
-    return refilled(value, [rebuilt(each, leaves) for each in keys_and_values[1]])
+    return refilled(value, [rebuilt(item, leaves) for item in keys_and_values[1]])
 
 
 def without_order(structure: Structure) -> Structure:

@@ -337,8 +337,8 @@ def _is_entering(frame: FrameType, is_blocked: bool) -> bool:
     import dis
 
     code: list[Any] = list(dis.get_instructions(frame.f_code))  # with jump_target since Python 3.13
-    places = {each.offset: i for i, each in enumerate(code)}
-    enters = {i + 1 for i, each in enumerate(code) if each.opname == "LOAD_SPECIAL"}
+    places = {instruction.offset: i for i, instruction in enumerate(code)}
+    enters = {i + 1 for i, instruction in enumerate(code) if instruction.opname == "LOAD_SPECIAL"}
     position = places.get(frame.f_lasti, 0)
     if is_blocked and position not in enters and code[position].opname not in _TURNS:
         return False

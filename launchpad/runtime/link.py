@@ -57,7 +57,7 @@ class SupervisorLink:
         self.is_inherited = False
         self._worker = worker
         self._attempt = attempt
-        self._gone: dict[str, str] = {}
+        self._gone_reasons: dict[str, str] = {}
         self._waiting_since: dict[str, float] = {}
         self._last_beat = 0.0
         self._watches_ends = False
@@ -98,11 +98,11 @@ class SupervisorLink:
 
     def mark_gone(self, worker: str, why: str) -> None:
         """Record that another worker failed or ended for good; with an empty `why`, that it is back."""
-        self._gone[worker] = why
+        self._gone_reasons[worker] = why
 
     def gone_reason(self, worker: str) -> str:
         """Return why that worker failed or ended for good; empty if it is not known to have ended."""
-        return self._gone.get(worker, "")
+        return self._gone_reasons.get(worker, "")
 
     def has_ended(self, worker: str, attempt: int) -> bool:
         """Return True if the supervisor has announced that this attempt of another worker has ended.

@@ -42,7 +42,7 @@ def value_of(result: Returned | None) -> Any:
     if result.error:
         raise ResultError(result.error)
     try:
-        return pickle.loads(result.body, buffers=[bytearray(each) for each in result.buffers])
+        return pickle.loads(result.body, buffers=[bytearray(buffer) for buffer in result.buffers])
     except Exception as error:
         raise ResultError(
             f"what {result.worker} returned cannot be unpickled here: {type(error).__name__}: {error}. Its"

@@ -44,7 +44,7 @@ def check_arguments(
     has a `__signature__` of its own, such as pydantic's models, which take other names, too.
     """
     kinds = function.__mro__ if isinstance(function, type) else (function, type(function))
-    if any("__signature__" in getattr(each, "__dict__", {}) for each in kinds):
+    if any("__signature__" in getattr(cls, "__dict__", {}) for cls in kinds):
         return
     try:
         signature = inspect.signature(function, follow_wrapped=False)
@@ -178,8 +178,8 @@ def _may_get_run(kind: type) -> bool:
     """Return True if objects of the class may have a `run` that the class itself does not define."""
     if hasattr(type(kind), "__getattr__") or type(kind).__call__ is not type.__call__:
         return True
-    for each in kind.__mro__[:-1]:
-        own = vars(each)
+    for base in kind.__mro__[:-1]:
+        own = vars(base)
         if "__getattr__" in own or "__getattribute__" in own or "run" in own.get("__slots__", ()):
             return True
         fields = {**own.get("__annotations__", {}), **own.get("__dataclass_fields__", {})}
@@ -201,7 +201,9 @@ def _names_in(function: object) -> set[str]:
         code = todo.pop()
         if code is not None:
             names.update(code.co_names)
-            todo += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+            todo += [
+                constant for constant in code.co_consts if isinstance(constant, types.CodeType)
+            ]
     return names
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from launchpad.courier import fork
 from launchpad.courier.deadlines import deadline_after
@@ -49,11 +50,19 @@ def pack_recording(number: int, seconds: float, rate: int) -> int:
     return (number << _RATE_BITS | rate) << _MS_BITS | min(ms, (1 << _MS_BITS) - 1)
 
 
-def parse_recording(value: int) -> tuple[int, float, int]:
-    """Return the number of the request, the seconds to record, and the calls to record per second."""
+class RecordingRequest(NamedTuple):
+    """A request to record calls."""
+
+    number: int
+    seconds: float
+    rate: int  # the most calls to record per second
+
+
+def parse_recording(value: int) -> RecordingRequest:
+    """Return the request that `pack_recording` packed into this value."""
     ms = value & ((1 << _MS_BITS) - 1)
     rate = value >> _MS_BITS & ((1 << _RATE_BITS) - 1)
-    return value >> (_MS_BITS + _RATE_BITS), ms / 1000, rate
+    return RecordingRequest(value >> (_MS_BITS + _RATE_BITS), ms / 1000, rate)
 
 
 class Watermarks:
@@ -61,6 +70,7 @@ class Watermarks:
 
     def __init__(self) -> None:
         self._values: dict[str, int] = {}
+        # Held to change the numbers, and to look at them before a wait, so that no growth is missed.
         self._changed = fork.free_in_child(Condition())
         self._callbacks: list[tuple[str, Callable[[str, int], None]]] = []
 

@@ -44,6 +44,8 @@ class BatchQueue:
 
     def drop_inherited(self) -> None:
         """Start afresh: a forked child has neither its parent's threads nor their callers."""
+        # Held to add requests and to take them. A request either finds a thread that will look for it, or
+        # starts one; and a thread that ends has found no request.
         self._changed = threading.Condition(threading.Lock())
         self._waiting: deque[BatchedCall] = deque()
         self.threads: set[threading.Thread] = set()  # the ones that run the batches

@@ -50,7 +50,7 @@ def describe(value: Any) -> Hashable:
     contents = _contents(value)
     if contents is not None:
         keys, values = contents
-        return _type_name(kind), keys, tuple([describe(each) for each in values])
+        return _type_name(kind), keys, tuple([describe(item) for item in values])
     library = _library_of(value)
     if library == "numpy":
         dtype = value.dtype
@@ -117,8 +117,8 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
     if contents is not None:
         keys, values = contents
         columns = [
-            unstack(each, n, path + trees.step(type(value), key))
-            for key, each in zip(trees.names_of(keys), values, strict=True)
+            unstack(item, n, path + trees.step(type(value), key))
+            for key, item in zip(trees.names_of(keys), values, strict=True)
         ]
         rows = zip(*columns, strict=True) if columns else [()] * n
         return [trees.refilled(value, row) for row in rows]
@@ -138,7 +138,7 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
     if library == "numpy":
         return list(value.copy())
     is_array = _type("numpy", "ndarray")
-    return [each.copy() if type(each) is is_array else each for each in value]
+    return [item.copy() if type(item) is is_array else item for item in value]
 
 
 def difference(expected: object, actual: object, path: str) -> str:

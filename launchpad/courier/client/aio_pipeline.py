@@ -42,7 +42,9 @@ class LoopCall(PipelinedFuture):
     def wait_in(self, loop: AbstractEventLoop) -> asyncio.Future[None] | None:
         """Return a future that is done when this call is; None if it is done already. Call this only once."""
         waiter = self.waiter = loop.create_future()
-        self.is_watched = True  # before the check of `is_completed`, as in future.py
+        # This must come before the check of `is_completed`: the thread that completes the call does the two
+        # in reverse order (future.py).
+        self.is_watched = True
         return None if self.is_completed else waiter
 
     def notify(self) -> None:

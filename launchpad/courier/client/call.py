@@ -110,7 +110,7 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
         n_out = len(body)
         # A small call costs one comparison here, and no function call.
         if buffers or n_out > _SMALL:
-            n_out = n_out + sum([each.nbytes for each in buffers])
+            n_out = n_out + sum([buffer.nbytes for buffer in buffers])
             call_errors.check_size(peer, method, n_out)
             if options.compress:
                 body, buffers, headers_out = compression.pack_if_worthwhile(
@@ -209,7 +209,7 @@ def send_until_answered(
             now = _monotonic()
             try:  # only now do we know how much this server takes
                 call_errors.check_size(
-                    peer, method, len(body) + sum(each.nbytes for each in buffers)
+                    peer, method, len(body) + sum(buffer.nbytes for buffer in buffers)
                 )
             except MessageTooLarge:
                 release_connection(channel, connection)

@@ -47,6 +47,8 @@ class CallbackThreads:
 
     def drop_inherited(self) -> None:
         """Start afresh in a forked child, in which none of the threads runs."""
+        # Held to add a job and to decide who runs it: a job finds either a runner that will look for it, or
+        # starts one.
         self._changed = Condition()
         self._jobs: deque[Callable[[], None]] = deque()
         self._runner: threading.Thread | None = None  # the one that takes jobs
@@ -102,7 +104,8 @@ class CallbackThreads:
         """Start a runner; return False if no more threads can be started."""
         runner = OwnThread(target=self._run, name="courier-callbacks")
         with contextlib.suppress(RuntimeError):
-            runner.start()  # it waits for the lock, which we hold
+            # The thread may start before `_runner` is set, but its first step waits for the lock.
+            runner.start()
             self._runner = runner
             self._is_idle = True
             return True

@@ -140,7 +140,7 @@ class Client(Methods[Any], Generic[T]):
     ) -> None:
         if isinstance(address, str):
             address = network_address.with_scheme(address)
-        self._given = address
+        self._source = address  # or a callable that returns it
         self._name = name
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
             raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
@@ -198,7 +198,7 @@ class Client(Methods[Any], Generic[T]):
         Raises TypeError for an unknown option; see `client/options.py`.
         """
         view = object.__new__(type(self))
-        view._given = self._given
+        view._source = self._source
         view._name = self._name
         view._channel = self._channel.with_options(replace(self._channel.options, **changes))
         view._call = view._channel.call
@@ -231,18 +231,25 @@ class Client(Methods[Any], Generic[T]):
         idempotent = tuple(name.decode() for name in self._channel.peer.idempotent)
         peer = self._channel.peer
         options = self._channel.options
-        return _rebuild, (self._given, self._name, options, idempotent, peer.made_in, peer.link)
+        return _rebuild, (
+            self._source,
+            self._name,
+            options,
+            idempotent,
+            peer.made_in,
+            peer.link,
+        )
 
     def __eq__(self, other: object) -> bool:
-        return other._given == self._given if isinstance(other, Client) else NotImplemented
+        return other._source == self._source if isinstance(other, Client) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._given)
+        return hash(self._source)
 
     def __repr__(self) -> str:
-        if isinstance(self._given, str):
-            return f"Client({self._given!r})"
-        return f"Client({self._given!r}, now at {self.address or 'an unknown address'})"
+        if isinstance(self._source, str):
+            return f"Client({self._source!r})"
+        return f"Client({self._source!r}, now at {self.address or 'an unknown address'})"
 
 
 # Functions, not methods of the client: a server may have methods of these names.

@@ -53,7 +53,7 @@ class ConnectionPool:
     def n_open(self) -> int:
         with self.lock:
             n_connections = sum(sock.fileno() >= 0 for sock in self._sockets)
-            return n_connections + sum(each.queue.is_connected for each in self._pipelines)
+            return n_connections + sum(pipeline.queue.is_connected for pipeline in self._pipelines)
 
     def add(self, sock: Socket) -> None:
         """Count a new connection as open until its socket is closed."""
@@ -87,12 +87,14 @@ class ConnectionPool:
             from launchpad.courier.client.aio_pipeline import AioPipeline
 
             with self.lock:
-                closed_loops = [each for each in self._aio_pipelines if each.is_closed()]
-                closed_pipelines = [self._aio_pipelines.pop(each) for each in closed_loops]
+                closed_pipelines = []
+                for other_loop in tuple(self._aio_pipelines):
+                    if other_loop.is_closed():
+                        closed_pipelines.append(self._aio_pipelines.pop(other_loop))
                 pipeline = self._aio_pipelines[loop] = AioPipeline(self.peer, loop)
                 self._pipelines.add(pipeline)
-            for each in closed_pipelines:
-                each.close()
+            for closed_pipeline in closed_pipelines:
+                closed_pipeline.close()
         return pipeline
 
     def get_shm_calls(self) -> ShmCalls:

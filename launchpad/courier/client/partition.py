@@ -233,7 +233,7 @@ def shard_of(key: Any, n: int) -> int:
 def _plain(key: Any) -> Any:
     """Return the key with all parts of types whose repr is complete and the same in every Python version."""
     if isinstance(key, tuple):
-        return tuple(_plain(each) for each in key)
+        return tuple(_plain(part) for part in key)
     if hasattr(key, "__index__"):
         return int(key.__index__())
     if isinstance(key, str):

@@ -228,7 +228,7 @@ class DeadlineHeap:
         with self._lock:
             heapq.heappush(self._heap, entry)
             if len(self._heap) > 2 * len(self._open) + _SLACK:
-                self._heap = [each for each in self._heap if each[1] in self._open]
+                self._heap = [item for item in self._heap if item[1] in self._open]
                 heapq.heapify(self._heap)
             return self._heap[0] is entry
 

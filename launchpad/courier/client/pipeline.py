@@ -201,7 +201,9 @@ class Pipeline:
                 if self.reader is None:
                     reader = self._new_reader(call.method)
                     try:
-                        reader.thread.start()  # `_may_end` is its first step, and waits for our lock
+                        # The thread may start before `self.reader` is set. But its first step is `_may_end`,
+                        # which waits for our lock.
+                        reader.thread.start()
                     except RuntimeError:
                         reader.wakeup.close()
                         raise

@@ -63,8 +63,8 @@ class Scatter(FanOut):
     def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Request], Join]:
         n = len(self.clients)
         values_of_all = (*args, *kwargs.values())
-        all_parts = [each.values for each in values_of_all if isinstance(each, Parts)]
-        self.refuse_streams(each for each in values_of_all if not isinstance(each, Parts))
+        all_parts = [value.values for value in values_of_all if isinstance(value, Parts)]
+        self.refuse_streams(value for value in values_of_all if not isinstance(value, Parts))
         # An iterator in a part belongs to one client. The same iterator for two clients would be shared.
         client_of: dict[int, int] = {}
         for values in all_parts:

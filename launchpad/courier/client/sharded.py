@@ -135,7 +135,7 @@ class Sharded(FanOut):
 
 def _find_keys(args: tuple[Any, ...]) -> tuple[int, Any]:
     """Return the position of the keys among the arguments, and the keys."""
-    marked = [i for i, each in enumerate(args) if isinstance(each, Keys)]
+    marked = [i for i, argument in enumerate(args) if isinstance(argument, Keys)]
     if len(marked) > 1 or not args:
         raise TypeError(
             f"a call of lp.sharded has its keys in one positional argument, and this has {len(marked)}:"
@@ -154,7 +154,7 @@ def _refuse_rounding(results: Sequence[Any], joined: Any) -> None:
     """
     import numpy as np
 
-    types = sorted({each.dtype for each in results}, key=str)
+    types = sorted({result.dtype for result in results}, key=str)
     for dtype in types:
         if joined.kind in "fc" and dtype.kind in "iu":
             bits = 8 * dtype.itemsize - (dtype.kind == "i")
@@ -181,7 +181,7 @@ def _join(shares: Sequence[Share], results: Sequence[Any], path: str = "result")
     kind = type(results[0])
     is_data = isinstance(results[0], list | dict)
     containers = [] if is_data else [trees.contents(result) for result in results]
-    parts = [each for each in containers if each is not None]
+    parts = [container for container in containers if container is not None]
     are_of_one_type = all(type(result) is kind for result in results)
     if parts and are_of_one_type and all(part[0] == parts[0][0] for part in parts):
         names = trees.names_of(parts[0][0])
@@ -191,7 +191,7 @@ def _join(shares: Sequence[Share], results: Sequence[Any], path: str = "result")
             for name, column in zip(names, columns, strict=True)
         ]
         return trees.refilled(results[0], joined_parts)
-    if kind is dict and all(type(each) is dict for each in results):
+    if kind is dict and all(type(result) is dict for result in results):
         merged = {key: value for result in results for key, value in result.items()}
         if len(merged) < sum(map(len, results)):
             raise ValueError(
@@ -223,8 +223,8 @@ def _join(shares: Sequence[Share], results: Sequence[Any], path: str = "result")
 
         # Numbers can be joined with all other numbers; anything else only with its own kind.
         kinds = {
-            (each.shape[1:], "number" if each.dtype.kind in "biufc" else each.dtype.kind)
-            for each in results
+            (result.shape[1:], "number" if result.dtype.kind in "biufc" else result.dtype.kind)
+            for result in results
         }
         if len(kinds) > 1:
             answers = "; ".join(

@@ -46,6 +46,7 @@ class SharedConnection:
         self._call = call
         self._release_connection = release_connection  # called when the call has ended well
         self.queue = WriteQueue(connection.sock)
+        # Held to decide who reads, and to pass on what was read, so that frames are passed on in their order.
         self._changed = Condition()
         self._is_reading = False
         self._is_ours = True

@@ -110,7 +110,8 @@ class ShmCalls:
         spare = copies(views) if may_run_again else None
         request = ShmRequest(body, shared, small, channel.trace_header, spare)
         call = ShmFuture(self, channel, method, size, request)
-        call.claim.acquire()  # until there is something to read
+        # No thread may read, or close the connection, before the call is sent.
+        call.claim.acquire()
         is_first_due = self._pending.add(call)
         try:
             if not self._ensure_poller(is_first_due):
@@ -295,9 +296,10 @@ class ShmCalls:
         timeout_us = 0
         if call.deadline is not None:
             timeout_us = max(1, int((call.deadline - _monotonic()) * 1e6))
+        # With the lock, because `close` looks at `is_sent` to find out if the call may have run.
         with self._closing:
             is_closed = self._is_closed
-            call.is_sent = not is_closed  # with the lock, because `close` looks at it
+            call.is_sent = not is_closed
         if is_closed:
             connection.close()
             self._pending.fail(call, call_errors.closed(self._peer, call.method))
@@ -327,8 +329,9 @@ class ShmCalls:
             if not call.is_completed:
                 if call.is_watched:
                     self._watch(call, connection)
+                # With the lock, so that a tick finds both the connection and the free claim, or neither.
                 call.connection = connection
-                call.claim.release()  # with the lock, so that a tick finds either both or none
+                call.claim.release()
                 return
             # The call was completed while we sent it, before it had a connection that could be ended.
             connection.cancel(call.call_id)

@@ -123,10 +123,10 @@ class StreamCall:
         self._address = connection.address  # differs from the peer's if the server has moved
         name = f"courier-stream-{self._peer.label}"
         self._senders = {
-            each.items.number: ArgumentSender(
-                self.connection, each, CoroutineRunner(loop), self.late, name
+            argument.items.number: ArgumentSender(
+                self.connection, argument, CoroutineRunner(loop), self.late, name
             )
-            for each in arguments
+            for argument in arguments
         }
 
     def wait_for_answer(self, first: framing.Fields, deadline: float | None) -> framing.Fields:

@@ -259,7 +259,7 @@ def _looks(kind: type) -> Iterator[object]:
         else:
             values = [getattr(part, name, None) for name in _HOLDS_FUNCTIONS]
         yield from values
-        todo += [each for each in values if _is_by_value(each)]
+        todo += [value for value in values if _is_by_value(value)]
 
 
 _HOLDS_FUNCTIONS = ("__func__", "fget", "fset", "fdel", "func")
@@ -294,7 +294,9 @@ def make(recipe: Callable[..., type], *arguments: Any) -> type:
     """Return the class of this recipe: the one that is here already, or an empty one."""
     classes = _known_classes()
     with _lock:
-        is_new = not any(isinstance(each, str) and each in classes for each in arguments)
+        is_new = not any(
+            isinstance(argument, str) and argument in classes for argument in arguments
+        )
         kind = recipe(*arguments)
         if is_new:
             _unfinished.add(kind)

@@ -62,24 +62,27 @@ def encode(error: Exception, try_encode: TryEncode, describe: Callable[[Any], st
         return index[id(of)]
 
     records = []
-    for each in errors:  # the list grows in this loop
+    for exception in errors:  # the list grows in this loop
         members = None
         pickled_error = None
         kind = None
-        if isinstance(each, BaseExceptionGroup):
-            are_members.update(map(id, each.exceptions))
-            members = [find_index(member) for member in each.exceptions]
-            state = sendable(vars(each), try_encode)
-            pickled_error = try_encode((type(each), state)) or try_encode((ExceptionGroup, state))
-        elif not (id(each) in are_members and is_of_another_call(each)):
-            pickled_error = try_encode(_Parts(each))
-            kind = try_encode((type(each), sendable(vars(each), try_encode)))
-        text = each.message if isinstance(each, BaseExceptionGroup) else describe(each)
-        n_chained += id(each) not in are_members
-        chain = find_index(_cause_of(each)), find_index(_context_of(each))
-        records.append(
-            tuple(_Record(pickled_error, kind, type(each).__qualname__, text, members, *chain))
-        )
+        if isinstance(exception, BaseExceptionGroup):
+            are_members.update(map(id, exception.exceptions))
+            members = [find_index(member) for member in exception.exceptions]
+            state = sendable(vars(exception), try_encode)
+            pickled_error = try_encode((type(exception), state))
+            if pickled_error is None:
+                pickled_error = try_encode((ExceptionGroup, state))
+            text = exception.message
+        else:
+            if not (id(exception) in are_members and is_of_another_call(exception)):
+                pickled_error = try_encode(_Parts(exception))
+                kind = try_encode((type(exception), sendable(vars(exception), try_encode)))
+            text = describe(exception)
+        n_chained += id(exception) not in are_members
+        chain = find_index(_cause_of(exception)), find_index(_context_of(exception))
+        name = type(exception).__qualname__
+        records.append(tuple(_Record(pickled_error, kind, name, text, members, *chain)))
     is_whole = isinstance(error, BaseExceptionGroup) or records[0][0] is not None
     return pickle.dumps(_Family(records), 5) if is_whole else None
 
@@ -121,8 +124,8 @@ class _Parts:
         reduced: tuple[Any, ...] = error.__reduce__()  # type: ignore[assignment]
         _, arguments, *state = reduced
         attributes = dict(state[0]) if state and state[0] else {}
-        for each in kind.__mro__:
-            slots = vars(each).get("__slots__", ())
+        for base in kind.__mro__:
+            slots = vars(base).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
                 if name not in ("__dict__", "__weakref__"):
                     with contextlib.suppress(AttributeError):  # never assigned
@@ -151,7 +154,7 @@ def _make(
     attributes: dict[str, Any],
 ) -> BaseException:
     """Make an exception of this class without calling the class's own constructor."""
-    base: Any = next(each for each in kind.__mro__ if not each.__flags__ & _HEAP_TYPE)
+    base: Any = next(ancestor for ancestor in kind.__mro__ if not ancestor.__flags__ & _HEAP_TYPE)
     error: BaseException = base.__new__(kind, *arguments)
     base.__init__(error, *arguments)
     # Not the class's own `__setattr__`: it may refuse, as that of a frozen dataclass does.
@@ -216,8 +219,8 @@ def _make_group(record: _Record, members: list[BaseException]) -> BaseException:
 def _has_own_way(kind: type[BaseException]) -> bool:
     """Return True if the class, or a user's class that it inherits from, defines how to pickle it."""
     return any(
-        each.__flags__ & _HEAP_TYPE and not vars(each).keys().isdisjoint(_OWN_WAYS)
-        for each in kind.__mro__
+        base.__flags__ & _HEAP_TYPE and not vars(base).keys().isdisjoint(_OWN_WAYS)
+        for base in kind.__mro__
     )
 
 

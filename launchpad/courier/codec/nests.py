@@ -121,11 +121,11 @@ def _has_array(value: Any, depth: int) -> bool:
 
     A value whose first arrays come later is left to pickle: looking through all values would cost too much.
     """
-    for each in islice(value.values() if type(value) is dict else value, _LOOKED_AT):
-        kind = type(each)
+    for item in islice(value.values() if type(value) is dict else value, _LOOKED_AT):
+        kind = type(item)
         if kind is arrays.ndarray:
             return True
-        if depth and kind in NESTS and each and _has_array(each, depth - 1):
+        if depth and kind in NESTS and item and _has_array(item, depth - 1):
             return True
     return False
 
@@ -156,8 +156,8 @@ def _without_arrays(value: Any, found_arrays: list[Any], visited: set[int]) -> A
         replaced = [_HOLE] * len(value)
     else:
         replaced = [
-            each if type(each) in SCALARS else _without_arrays(each, found_arrays, visited)
-            for each in values
+            item if type(item) in SCALARS else _without_arrays(item, found_arrays, visited)
+            for item in values
         ]
     if kind is dict:
         return dict(zip(value, replaced, strict=True))

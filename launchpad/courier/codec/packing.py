@@ -27,7 +27,7 @@ class PackedItem:
 
     def __len__(self) -> int:
         """Return its size in bytes."""
-        return len(self.body) + sum(memoryview(each).nbytes for each in self.buffers)
+        return len(self.body) + sum(memoryview(buffer).nbytes for buffer in self.buffers)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedItem, (self.body, *map(pickle.PickleBuffer, self.buffers))

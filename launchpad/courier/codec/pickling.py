@@ -309,12 +309,6 @@ def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exce
     return error
 
 
-def describe_error(body: Chunk) -> tuple[str, str, str]:
-    """Return type, repr and traceback of an encoded error. Nothing of the user's is unpickled."""
-    envelope = open_error(body)
-    return envelope.type_name, envelope.text, envelope.traceback
-
-
 class Envelope(NamedTuple):
     """The parts of an encoded error."""
 
@@ -335,14 +329,14 @@ def seal_error(
     origin: str,
 ) -> bytes:
     """Return the envelope with these six parts, as bytes."""
-    first = [each.encode(errors="surrogatepass") for each in (name, text, traceback)]
+    first = [part.encode(errors="surrogatepass") for part in (name, text, traceback)]
     parts = (*first, kind, pickled_error, origin.encode(errors="surrogatepass"))
     lengths = [_MISSING if part is None else len(part) for part in parts]
     return _LENGTHS.pack(*lengths) + b"".join(part for part in parts if part is not None)
 
 
 def open_error(body: Chunk) -> Envelope:
-    """Undo `seal_error`. Raises ProtocolError if the bytes are not an envelope."""
+    """Undo `seal_error`, without unpickling anything. Raises ProtocolError if it is not an envelope."""
     if len(body) < _LENGTHS.size:
         raise ProtocolError(f"an error of {len(body)} bytes, which is too short to be one")
     lengths = _LENGTHS.unpack_from(body)

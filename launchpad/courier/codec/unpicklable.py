@@ -52,11 +52,11 @@ def _parts(value: Any) -> Iterator[Step]:
                 yield f".<global {name}>", value.__globals__[name]
         return
     if isinstance(value, dict):
-        yield from ((f"[{key!r:.40}]", each) for key, each in value.items())
+        yield from ((f"[{key!r:.40}]", child) for key, child in value.items())
     elif isinstance(value, list | tuple):
-        yield from ((f"[{i}]", each) for i, each in enumerate(value))
+        yield from ((f"[{i}]", child) for i, child in enumerate(value))
     elif isinstance(value, set | frozenset):
-        yield from (("{…}", each) for each in value)
+        yield from (("{…}", child) for child in value)
     if type(value) in (dict, list, tuple, set, frozenset):
         return
     try:
@@ -67,7 +67,7 @@ def _parts(value: Any) -> Iterator[Step]:
         return
     arguments = reduced[1]
     state = reduced[2] if len(reduced) > 2 else None
-    yield from ((f".<argument {i}>", each) for i, each in enumerate(arguments))
+    yield from ((f".<argument {i}>", child) for i, child in enumerate(arguments))
     for attributes in state if isinstance(state, tuple) else (state,):
         if isinstance(attributes, dict):
-            yield from ((f".{name}", each) for name, each in attributes.items())
+            yield from ((f".{name}", child) for name, child in attributes.items())

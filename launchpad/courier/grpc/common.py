@@ -132,7 +132,7 @@ class CallerMetadata:
     """The facts about a caller that are known before its call is read."""
 
     def __init__(self, metadata: Any) -> None:
-        values = {each[0]: each[1] for each in metadata or ()}
+        values = {entry[0]: entry[1] for entry in metadata or ()}
         self._token = bytes(values.get(TOKEN, b""))
         authorization = str(values.get("authorization", ""))
         if TOKEN not in values and authorization.startswith(_BEARER):

@@ -112,10 +112,10 @@ class _JsonCall:
     def finish(self, reply: Reply) -> None:
         kind, body, views = without_stream(reply)
         if kind != framing.RESULT:
-            name, text, traceback = pickling.describe_error(body)
-            header_data = traceback.encode()
+            envelope = pickling.open_error(body)
+            header_data = envelope.traceback.encode()
             trailing = {"traceback_bin": header_data} if len(header_data) <= _MAX_TRACEBACK else {}
-            self.end(_Code.UNKNOWN, f"{name}: {text}", **trailing)
+            self.end(_Code.UNKNOWN, f"{envelope.type_name}: {envelope.text}", **trailing)
             return
         try:
             # This process made the pickle, so it gives the same copy that a courier client would get.
@@ -157,9 +157,9 @@ def to_python(value: Value) -> Any:
     """Return a value as Python objects. Whole numbers are ints, since JSON does not tell 3 from 3.0."""
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
-        return {name: to_python(each) for name, each in value.struct_value.fields.items()}
+        return {name: to_python(field) for name, field in value.struct_value.fields.items()}
     if kind == "list_value":
-        return [to_python(each) for each in value.list_value.values]
+        return [to_python(item) for item in value.list_value.values]
     if kind == "number_value":
         number = value.number_value
         return int(number) if number.is_integer() and abs(number) <= _EXACT else number
@@ -184,13 +184,13 @@ def to_value(thing: Any, where: str = "the result", depth: int = 0) -> Value:
         return Value(number_value=thing)
     if isinstance(thing, dict):
         fields = {}
-        for name, each in thing.items():
+        for name, field in thing.items():
             if not isinstance(name, str):
                 raise NotJson(f"{where} has the key {name!r}; in JSON keys are text")
-            fields[name] = to_value(each, f"{where}[{name!r}]", depth + 1)
+            fields[name] = to_value(field, f"{where}[{name!r}]", depth + 1)
         return Value(struct_value=Struct(fields=fields))
     if isinstance(thing, list | tuple):
-        values = [to_value(each, f"{where}[{i}]", depth + 1) for i, each in enumerate(thing)]
+        values = [to_value(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(thing)]
         return Value(list_value=ListValue(values=values))
     if callable(getattr(thing, "tolist", None)):  # arrays and their scalars, of any library
         return to_value(thing.tolist(), where, depth + 1)

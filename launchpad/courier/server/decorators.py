@@ -170,14 +170,17 @@ def _listed(obj: object) -> dict[str, Callable[..., Any]]:
 
 def _batched(obj: object) -> dict[str, Callable[..., Any]]:
     """Return the handlers that `batched_handler` made for this very object, by name."""
-    own = {name: each for name, each in getattr(obj, "__dict__", {}).items() if _is_batched(each)}
+    own = {}
+    for name, value in getattr(obj, "__dict__", {}).items():
+        if _is_batched(value):
+            own[name] = value
     if own:
         for name in dir(type(obj)):
             if not name.startswith("_") and isinstance(_look_up(type(obj), name), property):
                 value = getattr(obj, name, None)
                 if _is_batched(value):
                     own[name] = value
-    return {name: each for name, each in own.items() if not name.startswith("_")}
+    return {name: handler for name, handler in own.items() if not name.startswith("_")}
 
 
 def _is_batched(value: object) -> bool:

@@ -81,7 +81,8 @@ class OneThreadPool(ThreadPool):
         return super().join(max(0.0, deadline - time.monotonic())) and is_free
 
     def _poll_and_serve(self) -> None:
-        if not self._poll_lock.acquire(blocking=False):  # another thread is polling: have it return
+        if not self._poll_lock.acquire(blocking=False):
+            # Another thread is polling: make it return.
             self.wake_poller()
             self._poll_lock.acquire()
         try:

@@ -88,7 +88,7 @@ class Poller:
             _POLL_S if self._listeners else None,
             timeout_s,
         ]
-        limit = min([each for each in limits if each is not None], default=None)
+        limit = min([limit_s for limit_s in limits if limit_s is not None], default=None)
         jobs = []
         for key, _ in self._selector.select(limit):
             if key.fileobj is self._wakeup:
@@ -105,9 +105,10 @@ class Poller:
                 parked.close()
         if self._paused:
             with self._lock:
-                for listener in [each for each, until in self._paused.items() if until <= now]:
-                    del self._paused[listener]
-                    self._selector.register(listener.sock, selectors.EVENT_READ, listener)
+                for listener, until in tuple(self._paused.items()):
+                    if until <= now:
+                        del self._paused[listener]
+                        self._selector.register(listener.sock, selectors.EVENT_READ, listener)
         if self._listeners and now >= self._check_at:
             self._check_at = now + _POLL_S
             for listener in self._listeners:

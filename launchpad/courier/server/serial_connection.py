@@ -359,7 +359,7 @@ class ShmServerConnection(SerialConnection):
         frames: list[framing.Fields] = []
         for frame in super()._received(n):
             if frame[0] == framing.CANCEL and frame[1]:  # with id 0 it cancels a stream
-                frames = [each for each in frames if each[1] != frame[1]]
+                frames = [earlier for earlier in frames if earlier[1] != frame[1]]
                 continue
             try:
                 frames.append(self._shm.open(frame, self._core.max_bytes))

@@ -97,19 +97,19 @@ class Server:
                 )
             address = f"{network_address.TCP}:localhost:{port}"
         address = address or unix.PREFIX + unix.fresh_path()
-        for each in also_at:
+        for other_address in also_at:
             if isinstance(also_at, str):
                 raise ValueError(f"also_at={also_at!r} must be a list of addresses, [{also_at!r}]")
-            if each.startswith(network_address.INPROCESS):
+            if other_address.startswith(network_address.INPROCESS):
                 raise ValueError(
                     f"also_at={also_at!r} has an in-process address, which only the first one can be: "
-                    f"Server(address={each!r}, also_at=…)"
+                    f"Server(address={other_address!r}, also_at=…)"
                 )
-        self._wanted = (address, *also_at)
-        for each in filter(_has_socket, self._wanted):
-            transport.find(each)  # raises where the address is malformed
+        self._requested_addresses = (address, *also_at)
+        for own_address in filter(_has_socket, self._requested_addresses):
+            transport.find(own_address)  # raises where the address is malformed
         # Once the server has started, these have the ports that the system chose.
-        self._addresses = self._wanted
+        self._addresses = self._requested_addresses
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
             raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
         self._token = token
@@ -269,10 +269,12 @@ class Server:
                 )
             if self._core is not None:
                 raise RuntimeError(f"{self.name} has been started already")
-            token = keyring.find(self._wanted[0]) if self._token is None else self._token
-            makes_token = not token and _is_open_to_all_users(self._wanted)
+            token = self._token
+            if token is None:
+                token = keyring.find(self._requested_addresses[0])
+            makes_token = not token and _is_open_to_all_users(self._requested_addresses)
             if makes_token:
-                tokens = filter(None, map(keyring.find, self._wanted))
+                tokens = filter(None, map(keyring.find, self._requested_addresses))
                 token = next(tokens, b"") or os.urandom(_TOKEN_BYTES)
             core = ServerCore(
                 self.name,
@@ -285,7 +287,10 @@ class Server:
             # All addresses exist, and are final, before the server serves the first call.
             try:
                 # gRPC addresses come last: gRPC keeps an address bound until its server stops.
-                order = sorted(enumerate(self._wanted), key=lambda each: transport.is_grpc(each[1]))
+                order = sorted(
+                    enumerate(self._requested_addresses),
+                    key=lambda item: transport.is_grpc(item[1]),
+                )
                 opened = sorted((i, self._open(address, core)) for i, address in order)
                 self._addresses = tuple(address for _, address in opened)
                 if makes_token:
@@ -296,8 +301,8 @@ class Server:
                 # or its health.
                 self._core = core
                 core.pool.start_thread()
-                if self._wanted[0].startswith(network_address.INPROCESS):
-                    inprocess.publish(self._wanted[0], core.accept)
+                if self._requested_addresses[0].startswith(network_address.INPROCESS):
+                    inprocess.publish(self._requested_addresses[0], core.accept)
                 for grpc_server in self._grpc_servers:
                     grpc_server.open()
             except BaseException:
@@ -306,7 +311,7 @@ class Server:
                 self._listeners = []
                 self._grpc_servers = []
                 self._published = []
-                self._addresses = self._wanted
+                self._addresses = self._requested_addresses
                 raise
 
     def stop(self, grace_s: float = 1.0) -> None:
@@ -386,7 +391,7 @@ class Server:
         core.poller.stop_accepting()
         for listener in self._listeners:
             listener.close()
-        inprocess.withdraw(self._wanted[0], core.accept)
+        inprocess.withdraw(self._requested_addresses[0], core.accept)
         core.close(grace_s)
         for grpc_server in self._grpc_servers:
             grpc_server.end_stop()

@@ -52,7 +52,7 @@ class MappedSegment:
         with _lock:
             region = self.region
             alive = _active.copy()
-            in_use = end + sum([each.end for each in alive])
+            in_use = end + sum([lease_in_use.end for lease_in_use in alive])
             is_full = len(alive) >= MAX_LEASES or in_use > MAX_BYTES
             array = None if is_full else region.make_array()
             if array is not None:
@@ -183,8 +183,8 @@ class MappedSegments:
 
     def __init__(self, is_peer_gone: Callable[[], bool] = lambda: False) -> None:
         self._is_peer_gone = is_peer_gone
-        self._known: dict[int, MappedSegment] = {}
-        self._lost: set[int] = set()
+        self._mappings: dict[int, MappedSegment] = {}
+        self._lost_numbers: set[int] = set()
         fork.drop_in_child(self)
 
     def take(self, fd: int) -> None:
@@ -203,7 +203,7 @@ class MappedSegments:
             return
         finally:
             os.close(fd)
-        self._known.setdefault(mapping.number, mapping)
+        self._mappings.setdefault(mapping.number, mapping)
         with contextlib.suppress(RuntimeError):  # out of threads: the next one tries again
             trimmer.add(self.check)
 
@@ -219,11 +219,11 @@ class MappedSegments:
         self, number: int, serial: int, comes_with_fd: bool, lengths: Sequence[int]
     ) -> list[memoryview]:
         """Do what `receive` does, for a descriptor that is decoded already."""
-        mapping = self._known.get(number)
+        mapping = self._mappings.get(number)
         if mapping is None:
             if comes_with_fd:  # the kernel drops descriptors for which the process has no room
-                self._lost.add(number)
-            if number in self._lost:
+                self._lost_numbers.add(number)
+            if number in self._lost_numbers:
                 raise OSError(errno.EMFILE, "a segment could not be received, or not be mapped")
             raise ProtocolError(f"segment {number} came without its descriptor")
         offsets, end = segments.lay_out(lengths)
@@ -234,20 +234,20 @@ class MappedSegments:
 
     def close(self) -> None:
         """Forget the segments. Arrays in them live on, and give them back when they die."""
-        self._known.clear()
+        self._mappings.clear()
         trimmer.check_now()
 
     def check(self, now: float) -> bool:
         """Forget segments that will not be named again; return False if there are no others."""
         if self._is_peer_gone():
             self.close()
-        for number, mapping in tuple(self._known.items()):
+        for number, mapping in tuple(self._mappings.items()):
             words = mapping.region.words
             # No message will name it again, and no array is alive in it.
             if words[RETIRED] and words[RETIRED] == words[FREED]:
-                self._known.pop(number, None)
-        return bool(self._known)
+                self._mappings.pop(number, None)
+        return bool(self._mappings)
 
     def drop_inherited(self) -> None:
         """Forget the segments in a forked child: the connection is the parent's."""
-        self._known.clear()
+        self._mappings.clear()

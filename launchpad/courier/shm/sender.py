@@ -140,7 +140,7 @@ class PeerSegments:
 
     def __init__(self, pool: SegmentPool) -> None:
         self._pool = pool
-        self._known: weakref.WeakSet[Segment] = weakref.WeakSet()
+        self._received_segments: weakref.WeakSet[Segment] = weakref.WeakSet()
         self.is_closed = False
         pool.open_peers.add(self)
 
@@ -150,9 +150,9 @@ class PeerSegments:
         Call it again each time a lease is sent.
         """
         segment = lease.segment
-        is_new = segment.peer_segments is not self and segment not in self._known
+        is_new = segment.peer_segments is not self and segment not in self._received_segments
         if is_new:
-            self._known.add(segment)
+            self._received_segments.add(segment)
         segment.peer_segments = self
         segment.serial += 1
         descriptor = segments.DESCRIPTOR.pack(segment.number, segment.serial, is_new)
@@ -195,9 +195,9 @@ class SegmentPool:
         size = segments.file_size(end)
         with self._lock:
             lease = None
-            for each in reversed(self._segments):
-                if each.size == size and each.is_free:
-                    lease = each.acquire(lengths)
+            for segment_in_pool in reversed(self._segments):
+                if segment_in_pool.size == size and segment_in_pool.is_free:
+                    lease = segment_in_pool.acquire(lengths)
                     break
         if lease is None:
             if end < self._max_bytes and not self._has_space(end):
@@ -226,7 +226,7 @@ class SegmentPool:
     def recall(self) -> None:
         """Call `look` of leases whose segment the receiver has given back: it may be free, and warm."""
         with self._lock:
-            leases = [each.holder for each in self._segments if each.is_returned]
+            leases = [segment.holder for segment in self._segments if segment.is_returned]
         for lease in leases:
             if lease is not None and lease.look is not None:
                 lease.look()
@@ -254,8 +254,12 @@ class SegmentPool:
     def _drop(self, is_unwanted: Callable[[Segment], bool]) -> None:
         """Drop the segments that are unwanted and that no lease of ours holds."""
         with self._lock:
-            dropped = [each for each in self._segments if each.holder is None and is_unwanted(each)]
-            self._segments = [each for each in self._segments if each not in dropped]
+            dropped = [
+                segment
+                for segment in self._segments
+                if segment.holder is None and is_unwanted(segment)
+            ]
+            self._segments = [segment for segment in self._segments if segment not in dropped]
         for segment in dropped:
             segment.retire()
 

@@ -113,7 +113,7 @@ class ShmSocket(SocketWrapper):
         large = self._mapped_segments.receive(
             header[:DESCRIPTOR_SIZE], [n for n in lengths if n >= LARGE]
         )
-        if [n for n in lengths if n < LARGE] != [memoryview(each).nbytes for each in small]:
+        if [n for n in lengths if n < LARGE] != [memoryview(buffer).nbytes for buffer in small]:
             raise ProtocolError(
                 "the buffers of a message are not those in the header about its segment"
             )

@@ -110,13 +110,16 @@ class ClientStats:
     def __str__(self) -> str:
         where = self.address or "a place that is not known yet"
         title = f"{self.name} to {self.server or 'a server'} at {where}"
-        rows = [((name,), each) for name, each in self.methods.items()]
+        rows = [((name,), method_stats) for name, method_stats in self.methods.items()]
         return _table(title, self, ("method",), rows)
 
     def to_prometheus(self) -> str:
         """Return text in Prometheus' exposition format 0.0.4. See prometheus.py for the names."""
         owner = {"client": self.name, "server": self.server}
-        series = [({**owner, "method": method}, each) for method, each in self.methods.items()]
+        series = [
+            ({**owner, "method": method}, method_stats)
+            for method, method_stats in self.methods.items()
+        ]
         return prometheus.text("courier_client", owner, self, series)
 
 
@@ -151,9 +154,9 @@ class ServerStats:
 
     def __str__(self) -> str:
         rows = [
-            ((method, peer), each)
+            ((method, peer), method_stats)
             for peer, methods in self.edges.items()
-            for method, each in methods.items()
+            for method, method_stats in methods.items()
         ]
         title = f"{self.name} at {self.address}"
         return _table(title, self, ("method", "from"), sorted(rows, key=lambda row: row[0]))
@@ -162,16 +165,19 @@ class ServerStats:
         """Return text in Prometheus' exposition format 0.0.4. See prometheus.py for the names."""
         owner = {"server": self.name}
         series = [
-            ({**owner, "peer": peer, "method": method}, each)
+            ({**owner, "peer": peer, "method": method}, method_stats)
             for peer, methods in self.edges.items()
-            for method, each in methods.items()
+            for method, method_stats in methods.items()
         ]
         return prometheus.text("courier_server", owner, self, series)
 
 
 def read(counts: Counts) -> dict[str, MethodStats]:
     """Return statistics by method, sorted by name."""
-    return {m.decode(errors="replace"): of(each) for m, each in sorted(counts.copy().items())}
+    stats = {}
+    for method, method_counts in sorted(counts.copy().items()):
+        stats[method.decode(errors="replace")] = of(method_counts)
+    return stats
 
 
 def of(counts: MethodCounts) -> MethodStats:
@@ -197,7 +203,10 @@ def read_edges(edges: EdgeCounts) -> dict[str, dict[str, MethodStats]]:
 def total(edges: Mapping[str, Mapping[str, MethodStats]]) -> dict[str, MethodStats]:
     """Return statistics by method, summed over all clients."""
     names = sorted({name for methods in edges.values() for name in methods})
-    return {name: added(each[name] for each in edges.values() if name in each) for name in names}
+    sums = {}
+    for name in names:
+        sums[name] = added(methods[name] for methods in edges.values() if name in methods)
+    return sums
 
 
 def added(stats: Iterable[MethodStats]) -> MethodStats:
@@ -207,7 +216,7 @@ def added(stats: Iterable[MethodStats]) -> MethodStats:
         return _NONE
     if len(summands) == 1:
         return summands[0]
-    *numbers, buckets, items = zip(*(vars(each).values() for each in summands), strict=True)
+    *numbers, buckets, items = zip(*(vars(summand).values() for summand in summands), strict=True)
     by_bucket = tuple(map(sum, zip(*buckets, strict=True)))
     sums: list[Any] = [*map(sum, numbers), by_bucket, sum(items)]
     return MethodStats(*sums)
@@ -240,16 +249,16 @@ def _table(
     if not rows:
         return f"{headline}\nno calls yet"
     table = [(*keys, "calls", "errors", "in flight", "mean", "p50", "p99", "in", "out")]
-    for names, each in rows:
-        counted = [f"{n:,}" for n in (each.calls, each.errors, each.in_flight)]
-        took = [formatting.seconds(s) for s in (each.mean_s, each.p50_s, each.p99_s)]
+    for names, row in rows:
+        counts = [f"{n:,}" for n in (row.calls, row.errors, row.in_flight)]
+        times = [formatting.seconds(s) for s in (row.mean_s, row.p50_s, row.p99_s)]
         table.append(
             (
                 *names,
-                *counted,
-                *took,
-                formatting.size(each.bytes_in),
-                formatting.size(each.bytes_out),
+                *counts,
+                *times,
+                formatting.size(row.bytes_in),
+                formatting.size(row.bytes_out),
             )
         )
     return "\n".join([headline, *formatting.aligned(table, len(keys))])

@@ -84,18 +84,18 @@ def of_calls(prefix: str, series: Series) -> list[str]:
     """Return the lines about calls: each name in the table above that counts calls, with all its samples."""
     lines = []
     for name, kind, help_text, field in _SINGLE:
-        samples = [(labels, getattr(each, field)) for labels, each in series]
+        samples = [(labels, getattr(calls, field)) for labels, calls in series]
         lines += family(f"{prefix}_{name}", kind, help_text, samples)
     took = f"{prefix}_duration_seconds"
     lines += _head(took, "histogram", "What the ended calls took.")
-    for labels, each in series:
-        counts = list(accumulate(each.buckets))
+    for labels, calls in series:
+        counts = list(accumulate(calls.buckets))
         for i in range(_FIRST, _LAST + 1):
             within = {**labels, "le": repr((1 << i) / 1e6)}
             lines.append(_sample(f"{took}_bucket", within, counts[i]))
-        lines.append(_sample(f"{took}_bucket", {**labels, "le": "+Inf"}, each.ended))
-        lines.append(_sample(f"{took}_sum", labels, each.total_s))
-        lines.append(_sample(f"{took}_count", labels, each.ended))
+        lines.append(_sample(f"{took}_bucket", {**labels, "le": "+Inf"}, calls.ended))
+        lines.append(_sample(f"{took}_sum", labels, calls.total_s))
+        lines.append(_sample(f"{took}_count", labels, calls.ended))
     return lines
 
 

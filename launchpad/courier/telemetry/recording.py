@@ -153,8 +153,10 @@ def end(sessions: Collection[RecordingSession]) -> None:
         recorder = _recorder()
         ending = []
         if recorder is not None:
-            ending = [each for each in recorder.sessions if each in sessions]
-            recorder.sessions = [each for each in recorder.sessions if each not in sessions]
+            ending = [session for session in recorder.sessions if session in sessions]
+            recorder.sessions = [
+                session for session in recorder.sessions if session not in sessions
+            ]
             recorder.wake.set()
     for session in ending:
         if recorder is not None:
@@ -323,11 +325,11 @@ class ProcessRecorder:
         while True:
             with _lock:
                 now = _now()
-                due_sessions = [each for each in self.sessions if each.until_ns <= now]
-                self.sessions = [each for each in self.sessions if each.until_ns > now]
-                rate = sum(each.rate for each in self.sessions)
+                due_sessions = [session for session in self.sessions if session.until_ns <= now]
+                self.sessions = [session for session in self.sessions if session.until_ns > now]
+                rate = sum(session.rate for session in self.sessions)
                 most = rate * (now - before) / 1e9
-                calls = sum(map(registry.calls_made, {each.peer for each in self.sessions}))
+                calls = sum(map(registry.calls_made, {session.peer for session in self.sessions}))
                 more = max(most / 4, min(most, _SHARE * (calls - calls_before)))
                 self._budget = min(self._budget + more, max(1.0, rate / 4))
                 before = now
@@ -341,8 +343,9 @@ class ProcessRecorder:
                 self.finish(session)
             if tracing.recorder is not self:
                 return
-            left_s = (min((each.until_ns for each in self.sessions), default=0) - _now()) / 1e9
-            self.wake.wait(max(0.0, min(_TICK_S, left_s)))
+            until_ns = min((session.until_ns for session in self.sessions), default=0)
+            remaining_s = (until_ns - _now()) / 1e9
+            self.wake.wait(max(0.0, min(_TICK_S, remaining_s)))
             self.wake.clear()
 
     def finish(self, session: RecordingSession) -> None:
@@ -358,7 +361,7 @@ class ProcessRecorder:
         threads: dict[int, tuple[str, list[Span]]] = {}
         for track in list(self._tracks.values()):
             if track.peer == session.peer:
-                spans = [each for each in list(track.spans) if each[4] > session.began_ns]
+                spans = [span for span in list(track.spans) if span[4] > session.began_ns]
                 spans += [
                     (kind, server, method, began, end_ns, number, UNFINISHED)
                     for (kind, number), (server, method, began) in list(track.open.items())

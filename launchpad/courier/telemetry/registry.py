@@ -163,12 +163,12 @@ def _copy(counts: MethodCounts) -> MethodCounts:
 
 
 def _copy_all(counts: dict[Place, MethodCounts]) -> dict[Place, MethodCounts]:
-    return {place: _copy(each) for place, each in counts.items()}
+    return {place: _copy(method_counts) for place, method_counts in counts.items()}
 
 
 def _read(counts: dict[Place, MethodCounts]) -> Stats:
     """Return the statistics, sorted by place."""
-    return {place: call_stats.of(each) for place, each in sorted(counts.items())}
+    return {place: call_stats.of(method_counts) for place, method_counts in sorted(counts.items())}
 
 
 def _renew() -> None:

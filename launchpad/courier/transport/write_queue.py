@@ -93,7 +93,7 @@ class WriteQueue:
         # chunks stay together.
         self._lock = Lock()
         # Entries taken from the queue for a batch.
-        self._taken: list[Chunk | TrackedFrame | tuple[Any, ...]] = []
+        self._entries: list[Chunk | TrackedFrame | tuple[Any, ...]] = []
         self._rest: Sequence[Chunk] = ()  # the part of the batch that is not written
         # One number: how many bytes of the rest were sent. Empty once they are counted.
         self._sent: list[int] = []
@@ -113,7 +113,7 @@ class WriteQueue:
     @property
     def is_empty(self) -> bool:
         """True if nothing waits to be written."""
-        return not (self._queue or self._rest or self._taken)
+        return not (self._queue or self._rest or self._entries)
 
     @property
     def is_connected(self) -> bool:
@@ -139,14 +139,14 @@ class WriteQueue:
                 self._count_sent()
             unsent: list[Any] = [frame for end, frame in self._tracked if end > self._n_written]
             # If a thread was interrupted while it made a batch, it may have marked these as sent too.
-            unsent += self._taken
+            unsent += self._entries
             for frame in unsent:
                 if type(frame) not in _COUNTED_TYPES:
                     frame.is_sent = False
             self._queue.extendleft(reversed(unsent))
             self._rest = ()
             self._tracked = []
-            self._taken = []
+            self._entries = []
 
     def close(self, *, is_last_write: bool = False) -> bool:
         """Stop writing, even if more frames are put. Return True if nothing was left to write.
@@ -162,7 +162,7 @@ class WriteQueue:
             self._sock = None
             self._queue.clear()
             self._rest = ()
-            self._taken = []
+            self._entries = []
             return is_clean
 
     def drop_inherited(self) -> None:
@@ -226,7 +226,7 @@ class WriteQueue:
 
     def _n_waiting(self) -> int:
         """Return the approximate number of waiting bytes."""
-        waiting: list[Any] = [*self._taken, *self._queue]
+        waiting: list[Any] = [*self._entries, *self._queue]
         return sum(
             _TUPLE_BYTES if type(each) is tuple else len(each)
             for each in waiting
@@ -263,7 +263,7 @@ class WriteQueue:
 
     def _make_batch(self) -> None:
         """Take frames from the queue, and encode as many as one write should have."""
-        entries = self._taken
+        entries = self._entries
         if not entries:
             n = min(len(self._queue), _TAKEN)
             entries.extend(starmap(self._queue.popleft, repeat((), n)))
@@ -307,7 +307,7 @@ class WriteQueue:
         self._rest = unsent
         self._tracked = tracked
         self._n_written = 0
-        self._taken = entries
+        self._entries = entries
 
     def _count_sent(self) -> None:
         """Count the bytes of the last send, which may be that of an interrupted thread."""
