@@ -146,10 +146,9 @@ def find_waits(record: CallRecord | None = None) -> list[Wait]:
             elif answering is not None:
                 # A server may have several addresses: callers wait for it at any of them.
                 to, to_name = awaited
-                waits += [
-                    (((address, name), (to.address, to_name), answering.server, to.label), to)
-                    for address in answering.addresses
-                ]
+                for address in answering.addresses:
+                    edge = (address, name), (to.address, to_name), answering.server, to.label
+                    waits.append((edge, to))
                 awaited = None
     return waits
 

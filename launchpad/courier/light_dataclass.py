@@ -22,7 +22,7 @@ else:
         """Do what `dataclasses.dataclass` does, with only these two of its options."""
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq)
-        own = {name for name, value in vars(cls).items() if value is not None}
+        own_names = {name for name, value in vars(cls).items() if value is not None}
         cls = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
         methods = {"__init__": _init_of(cls), "__repr__": _repr}
         if eq:
@@ -31,7 +31,7 @@ else:
         if frozen:
             methods["__setattr__"], methods["__delattr__"] = _refusals_of(cls)
         for name, method in methods.items():
-            if name not in own:
+            if name not in own_names:
                 setattr(cls, name, method)
         return cls
 

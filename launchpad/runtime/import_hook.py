@@ -41,8 +41,10 @@ class _Finder:
             return None
         # Use only the finders behind this one: another hook for the same module would call this one again,
         # without end.
-        behind = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else []
-        for finder in behind:
+        other_finders = (
+            sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else []
+        )
+        for finder in other_finders:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:

@@ -125,14 +125,14 @@ def made(key: Key, name: str, kind: str, bit_generator: Any, device: str) -> Any
     if key in _sent:
         return _sent[key]
     with _lock:
-        own = name, kind, bit_generator, device
-        if own not in _made:
-            _made[own] = _new(kind, _seed_for(name), bit_generator, device)
+        identity = name, kind, bit_generator, device
+        if identity not in _made:
+            _made[identity] = _new(kind, _seed_for(name), bit_generator, device)
             me = context.try_current()
             # In the import phase, the launch has printed this note already.
             if me is not None and me.link.phase != "import":
                 print(note([name]), file=sys.stderr)
-        return _made[own]
+        return _made[identity]
 
 
 def _new(kind: str, seed: int, bit_generator: Any, device: str) -> Any:

@@ -179,13 +179,20 @@ def _may_get_run(kind: type) -> bool:
     if hasattr(type(kind), "__getattr__") or type(kind).__call__ is not type.__call__:
         return True
     for base in kind.__mro__[:-1]:
-        own = vars(base)
-        if "__getattr__" in own or "__getattribute__" in own or "run" in own.get("__slots__", ()):
+        attributes = vars(base)
+        if (
+            "__getattr__" in attributes
+            or "__getattribute__" in attributes
+            or "run" in attributes.get("__slots__", ())
+        ):
             return True
-        fields = {**own.get("__annotations__", {}), **own.get("__dataclass_fields__", {})}
-        if "run" in fields or isinstance(own.get("__new__"), staticmethod):
+        fields = {
+            **attributes.get("__annotations__", {}),
+            **attributes.get("__dataclass_fields__", {}),
+        }
+        if "run" in fields or isinstance(attributes.get("__new__"), staticmethod):
             return True
-        if any(_SETS_ATTRIBUTES & _names_in(value) for value in own.values()):
+        if any(_SETS_ATTRIBUTES & _names_in(value) for value in attributes.values()):
             return True
     return False
 

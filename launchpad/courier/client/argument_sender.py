@@ -81,7 +81,8 @@ class ArgumentSender:
     def start(self) -> None:
         """Start the thread. A second call does nothing."""
         if not self._has_started:
-            self._has_started = self.is_sending = True
+            self._has_started = True
+            self.is_sending = True
             in_another_thread(self._thread.start)
 
     def _main(self) -> None:

@@ -47,8 +47,8 @@ class CallbackThreads:
 
     def drop_inherited(self) -> None:
         """Start afresh in a forked child, in which none of the threads runs."""
-        # Held to add a job and to decide who runs it: a job finds either a runner that will look for it, or
-        # starts one.
+        # Held to add a job and to decide who runs it: a new job either finds a runner that will look for it,
+        # or starts one.
         self._changed = Condition()
         self._jobs: deque[Callable[[], None]] = deque()
         self._runner: threading.Thread | None = None  # the one that takes jobs

@@ -58,16 +58,16 @@ class _OnDemand:
 
     def __get__(self, call: PipelinedFuture, _: type) -> threading.Condition:
         """Make the call a full standard future, unless it is one, and return its condition."""
-        own = call.__dict__  # asked of the class, this raises AttributeError, as it should
+        attributes = call.__dict__  # asked of the class, this raises AttributeError, as it should
         with _watching:
-            if "_condition" not in own:
+            if "_condition" not in attributes:
                 call.is_watched = True
                 # In one step, so that no other thread sees a part of it.
-                own.update({**vars(Future()), "_condition": Condition(), _UNPUBLISHED: True})
+                attributes.update({**vars(Future()), "_condition": Condition(), _UNPUBLISHED: True})
         call.watch()
         if call.is_completed:
             call.notify()
-        condition: threading.Condition = own["_condition"]
+        condition: threading.Condition = attributes["_condition"]
         return condition
 
 
@@ -160,7 +160,8 @@ class PipelinedFuture(CourierFuture):
         # Kept until completed, since it may have to be sent again. A tuple holds the arguments themselves.
         self.frame: bytes | list[Chunk] | tuple[Any, ...] = b""
         self.is_sent = False  # True once any part of it was sent
-        self.is_completed = self.is_watched = False
+        self.is_completed = False
+        self.is_watched = False
         self.value: Any = None
         self.error: BaseException | None = None
         # One lock for each thread that waits in `result`.

@@ -159,8 +159,8 @@ class RangePartition(Partition):
             first = max(start, low)
             end = min(stop, high)
             if first < end:
-                own = type(keys)(first - low, end - low)
-                shares.append(Share(shard, own, slice(first - start, end - start)))
+                own_keys = type(keys)(first - low, end - low)
+                shares.append(Share(shard, own_keys, slice(first - start, end - start)))
         return shares
 
     def _outside(self, key: Any) -> IndexError:

@@ -241,8 +241,8 @@ class DeadlineHeap:
 
     def pop_expired(self, now: float) -> list[int]:
         """Remove and return the ids of the calls whose deadline has passed."""
-        late = []
+        late_ids = []
         with self._lock:
             while self._heap and self._heap[0][0] <= now:
-                late.append(heapq.heappop(self._heap)[1])
-        return late
+                late_ids.append(heapq.heappop(self._heap)[1])
+        return late_ids

@@ -99,7 +99,8 @@ class Sharded(FanOut):
     """A group that cuts the arguments of a call by their keys, and joins the results."""
 
     name = "sharded call"
-    answers_with_list = joins_at_once = False
+    answers_with_list = False
+    joins_at_once = False
 
     def __init__(self, clients: tuple[Any, ...], partition: Partition) -> None:
         super().__init__(clients)
@@ -135,14 +136,14 @@ class Sharded(FanOut):
 
 def _find_keys(args: tuple[Any, ...]) -> tuple[int, Any]:
     """Return the position of the keys among the arguments, and the keys."""
-    marked = [i for i, argument in enumerate(args) if isinstance(argument, Keys)]
-    if len(marked) > 1 or not args:
+    positions = [i for i, argument in enumerate(args) if isinstance(argument, Keys)]
+    if len(positions) > 1 or not args:
         raise TypeError(
-            f"a call of lp.sharded has its keys in one positional argument, and this has {len(marked)}:"
+            f"a call of lp.sharded has its keys in one positional argument, and this has {len(positions)}:"
             " they are the first, or the one in lp.keys(…). lp.broadcast(group) asks every shard."
         )
-    if marked:
-        return marked[0], args[marked[0]].values
+    if positions:
+        return positions[0], args[positions[0]].values
     return 0, args[0]
 
 

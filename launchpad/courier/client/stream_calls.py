@@ -121,7 +121,8 @@ def call_with_streams(
     """
     peer = channel.peer
     counts = channel.counts[method]
-    began = now = time.monotonic()
+    began = time.monotonic()
+    now = began
     counts.started += 1
     pause_s = 0.0
     try:

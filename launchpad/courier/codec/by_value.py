@@ -220,22 +220,22 @@ class _Definition:
         self._kind = weakref.ref(
             kind
         )  # `vars` of the class, with this in it, may make another class
-        self._looks = list(_looks(kind))
+        self._parts = list(_parts_of(kind))
         self.arguments = _private._get_or_create_tracker_id(kind), definition
 
     def is_of(self, kind: type) -> bool:
         """Return True if this is the definition of `kind`, and `kind` has not changed since."""
         if self._kind() is not kind:
             return False
-        looks = list(_looks(kind))
-        return len(looks) == len(self._looks) and all(map(operator.is_, looks, self._looks))
+        parts = list(_parts_of(kind))
+        return len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts))
 
     def __reduce__(self) -> Any:
         """Reduce to None for other picklers, and for copies of the class."""
         return type(None), ()
 
 
-def _looks(kind: type) -> Iterator[object]:
+def _parts_of(kind: type) -> Iterator[object]:
     """Yield the parts of a class that travels by value: its attributes, and what its methods use.
 
     Looks into bases, functions and classes only if they travel by value, too.

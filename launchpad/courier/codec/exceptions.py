@@ -83,8 +83,8 @@ def encode(error: Exception, try_encode: TryEncode, describe: Callable[[Any], st
         chain = find_index(_cause_of(exception)), find_index(_context_of(exception))
         name = type(exception).__qualname__
         records.append(tuple(_Record(pickled_error, kind, name, text, members, *chain)))
-    is_whole = isinstance(error, BaseExceptionGroup) or records[0][0] is not None
-    return pickle.dumps(_Family(records), 5) if is_whole else None
+    can_be_rebuilt = isinstance(error, BaseExceptionGroup) or records[0][0] is not None
+    return pickle.dumps(_Family(records), 5) if can_be_rebuilt else None
 
 
 def is_of_another_call(error: BaseException) -> bool:

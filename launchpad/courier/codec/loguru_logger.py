@@ -22,5 +22,5 @@ def reduced(obj: Any) -> Any:
 
 def logger_with(*options: Any) -> Any:
     """Return this process's logger with the options that `bind`, `opt` and `patch` have set."""
-    own: Any = importlib.import_module("loguru").logger
-    return type(own)(own._core, *options)
+    logger: Any = importlib.import_module("loguru").logger
+    return type(logger)(logger._core, *options)

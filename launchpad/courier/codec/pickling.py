@@ -73,9 +73,9 @@ def encode(value: object, dumps_by_value: Dumps | None = None) -> tuple[bytes, l
     if kind in SCALARS:
         return _dumps(value, 5), []
     if kind is arrays.ndarray:
-        alone = arrays.encode(value, arrays.ALONE)
-        if alone is not None:
-            return alone
+        stream_and_buffers = arrays.encode(value, arrays.ALONE)
+        if stream_and_buffers is not None:
+            return stream_and_buffers
     if kind in nests.NESTS and arrays.ndarray is not None:
         nest = nests.encode(value)
         if nest is not None:
@@ -176,9 +176,9 @@ def encode_call(
         else:
             return _dumps((args, kwargs), 5), ()
         if len(args) == 1 and type(arg) is arrays.ndarray:
-            alone = arrays.encode(arg, arrays.ONLY_ARGUMENT)
-            if alone is not None:
-                return alone
+            stream_and_buffers = arrays.encode(arg, arrays.ONLY_ARGUMENT)
+            if stream_and_buffers is not None:
+                return stream_and_buffers
     for arg in args:
         if type(arg) not in _NO_STREAMS and is_stream(arg):
             return b"", None

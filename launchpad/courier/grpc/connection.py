@@ -99,7 +99,8 @@ class GrpcConnection:
         # The channel is kept, because freeing it would use gRPC.
         self._inherited = self._channel
         self._channel = None
-        self.open_call = self._thread = None
+        self.open_call = None
+        self._thread = None
         self._waiting.clear()
         self._in_flight.clear()
 

@@ -51,7 +51,7 @@ class JsonService:
         self._token = token
         name = re.sub(r"[^A-Za-z0-9_]", "_", core.name)
         #: The name as a gRPC service: `launchpad.learner_0` for `learner/0`.
-        self.name = f"launchpad.{name if name[:1].isalpha() else '_' + name}"
+        self.name = f"launchpad.{name}" if name[:1].isalpha() else f"launchpad._{name}"
 
     def find(self, path: str, metadata: Any) -> grpc.RpcMethodHandler | None:
         caller_metadata = CallerMetadata(metadata)

@@ -58,6 +58,7 @@ class PublishedToken:
         try:
             _sweep(self._directory)
             self._fd = os.open(temporary, _CREATE, 0o600, dir_fd=self._directory)
+            # Lock the file before it has its name: another server removes files that it can lock.
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(self._fd, token)
             os.rename(temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
@@ -83,7 +84,8 @@ class PublishedToken:
         for fd in (self._fd, self._directory):
             if fd >= 0:
                 os.close(fd)
-        self._fd = self._directory = -1
+        self._fd = -1
+        self._directory = -1
 
 
 def find(ip: str, port: int) -> bytes:

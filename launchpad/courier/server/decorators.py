@@ -170,17 +170,17 @@ def _listed(obj: object) -> dict[str, Callable[..., Any]]:
 
 def _batched(obj: object) -> dict[str, Callable[..., Any]]:
     """Return the handlers that `batched_handler` made for this very object, by name."""
-    own = {}
+    handlers = {}
     for name, value in getattr(obj, "__dict__", {}).items():
         if _is_batched(value):
-            own[name] = value
-    if own:
+            handlers[name] = value
+    if handlers:
         for name in dir(type(obj)):
             if not name.startswith("_") and isinstance(_look_up(type(obj), name), property):
                 value = getattr(obj, name, None)
                 if _is_batched(value):
-                    own[name] = value
-    return {name: handler for name, handler in own.items() if not name.startswith("_")}
+                    handlers[name] = value
+    return {name: handler for name, handler in handlers.items() if not name.startswith("_")}
 
 
 def _is_batched(value: object) -> bool:
@@ -247,7 +247,11 @@ def _names(names: Iterable[str]) -> frozenset[str]:
     if isinstance(names, str):
         raise TypeError(f"names to serve are a list of strings, not the string {names!r}")
     unique_names = frozenset(names)
-    hidden = sorted(name for name in unique_names if name.startswith("_") and name != "__call__")
-    if hidden:
-        raise TypeError(f"{', '.join(hidden)}: no client can call a name that begins with '_'")
+    hidden_names = sorted(
+        name for name in unique_names if name.startswith("_") and name != "__call__"
+    )
+    if hidden_names:
+        raise TypeError(
+            f"{', '.join(hidden_names)}: no client can call a name that begins with '_'"
+        )
     return unique_names

@@ -174,8 +174,8 @@ class Dispatcher:
         import difflib
 
         names = self.list_names()
-        near = difflib.get_close_matches(name, names, n=3)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        similar_names = difflib.get_close_matches(name, names, n=3)
+        hint = f" Did you mean {' or '.join(similar_names)}?" if similar_names else ""
         raise MethodNotFound(
             f"{self.server} ({self.address}) has no method {name!r}.{hint} "
             f"It serves: {', '.join(names) or 'nothing'}.",

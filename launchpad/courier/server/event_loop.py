@@ -64,11 +64,11 @@ class EventLoop:
             promise = _TaskPromise(loop, coroutine, on_return)
             self._promises.add(promise)
         promise.then(self._promises.discard)
-        own = contextvars.copy_context()
+        context = contextvars.copy_context()
         if on_return is not None:
             # A weak reference avoids a cycle: the promise keeps the task, and the task keeps the context.
-            own.run(caller.outcome.set, weakref.ref(promise))
-        loop.call_soon_threadsafe(promise.start, context=own)
+            context.run(caller.outcome.set, weakref.ref(promise))
+        loop.call_soon_threadsafe(promise.start, context=context)
         return promise
 
     def end_calls(self) -> None:
@@ -104,7 +104,8 @@ class EventLoop:
 
     def drop_inherited(self) -> None:
         """Forget the loop and the thread, in a forked child, where the thread does not run."""
-        self._loop = self._thread = None
+        self._loop = None
+        self._thread = None
 
     def _main(self, loop: asyncio.AbstractEventLoop) -> None:
         import asyncio

@@ -98,7 +98,8 @@ class OneThreadPool(ThreadPool):
                 self.submit(job)
 
     def _update_linger(self) -> None:
-        self.may_linger = self.is_calm = False
+        self.may_linger = False
+        self.is_calm = False
 
     def take_over(self) -> None:
         """Wake the poller, and make the other threads' leader check at once if it must poll now."""

@@ -142,11 +142,11 @@ class SerialConnection(ServerConnection):
                 elif self._streams is not None or not self._core.is_stopping:
                     self.close()
                 return
-            alone = received_alone(n)
-            if alone is not None and alone[0] == framing.CALL:
-                self._answer(alone)
+            frame = received_alone(n)
+            if frame is not None and frame[0] == framing.CALL:
+                self._answer(frame)
             else:
-                self._take(self._received(n) if alone is None else [alone])
+                self._take(self._received(n) if frame is None else [frame])
             self._noticed_at = 0.0
             if not pool.may_linger:
                 break

@@ -194,7 +194,10 @@ class Server:
         address. The server still answers health checks.
         """
         if self._core is not None:
-            self._core.is_draining = self._core.is_stopping = True
+            # In this order: with `is_stopping` alone, the server would hang up new connections, and so
+            # answer no health checks on them.
+            self._core.is_draining = True
+            self._core.is_stopping = True
             for grpc_server in self._grpc_servers:
                 grpc_server.notify_health()
 
@@ -355,8 +358,10 @@ class Server:
         """Start listening at this address; return it with the port that the system chose."""
         if transport.is_grpc(address):
             make = transport.load(_GRPC_SERVER)
-            own = keyring.find(address) if self._token is None else b""
-            self._grpc_servers.append(make(address, core, own or core.token, lambda: self.health))
+            own_token = keyring.find(address) if self._token is None else b""
+            self._grpc_servers.append(
+                make(address, core, own_token or core.token, lambda: self.health)
+            )
             return str(self._grpc_servers[-1].address)
         if not _has_socket(address):
             return address

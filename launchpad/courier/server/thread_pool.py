@@ -100,7 +100,8 @@ class ThreadPool:
         """Run `job` on some thread of the pool. Never blocks."""
         with self._lock:
             self._enqueue(job)
-            self.may_linger = self.is_calm = False
+            self.may_linger = False
+            self.is_calm = False
             if self._followers and self._running.has_capacity():
                 self._wake_follower()
                 return
@@ -174,7 +175,8 @@ class ThreadPool:
             with self._lock:
                 self._running.end(job, me)
                 self._update_linger()
-            job = None  # an idle thread must not keep the objects of its last job alive
+            # An idle thread must not keep the objects of its last job alive.
+            job = None
             job = self._next(None)
 
     def _next(self, woken_as: object) -> Job | None:

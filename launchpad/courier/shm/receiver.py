@@ -51,9 +51,9 @@ class MappedSegment:
             self._end = end
         with _lock:
             region = self.region
-            alive = _active.copy()
-            in_use = end + sum([lease_in_use.end for lease_in_use in alive])
-            is_full = len(alive) >= MAX_LEASES or in_use > MAX_BYTES
+            leases = _active.copy()
+            in_use = end + sum([lease_in_use.end for lease_in_use in leases])
+            is_full = len(leases) >= MAX_LEASES or in_use > MAX_BYTES
             array = None if is_full else region.make_array()
             if array is not None:
                 lease = ReceivedLease(array, ReceivedLease.finish)
@@ -76,6 +76,8 @@ class MappedSegment:
 
     def give_back(self, serial: int) -> None:
         """Notify the sender; free the memory if the sender has retired the segment."""
+        # This must come before the check: the sender retires the segment first, and checks this word
+        # afterwards. So at least one of the two frees the memory.
         self.region.words[FREED] = serial
         if self.region.words[RETIRED] == serial:
             self.region.empty(HEADER_SIZE)

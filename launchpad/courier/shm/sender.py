@@ -102,6 +102,8 @@ class Segment:
 
     def retire(self) -> None:
         """Close the segment. A receiver that has mapped it keeps it for as long as it needs."""
+        # This must come before the check: the receiver gives the segment back first, and checks this word
+        # afterwards. So at least one of the two frees the memory.
         self._words[RETIRED] = self.serial
         if self.is_returned:
             self._region.empty(HEADER_SIZE)
@@ -254,13 +256,15 @@ class SegmentPool:
     def _drop(self, is_unwanted: Callable[[Segment], bool]) -> None:
         """Drop the segments that are unwanted and that no lease of ours holds."""
         with self._lock:
-            dropped = [
+            dropped_segments = [
                 segment
                 for segment in self._segments
                 if segment.holder is None and is_unwanted(segment)
             ]
-            self._segments = [segment for segment in self._segments if segment not in dropped]
-        for segment in dropped:
+            self._segments = [
+                segment for segment in self._segments if segment not in dropped_segments
+            ]
+        for segment in dropped_segments:
             segment.retire()
 
 

@@ -127,7 +127,8 @@ class OutgoingItems:
             self.on_end()
         with self._lock:
             self._put_waiting()
-            self.has_ended = self.has_reported_end = True
+            self.has_ended = True
+            self.has_reported_end = True
             self.error = body
             if body and self.counts is not None:
                 self.counts.errors += 1

@@ -111,6 +111,8 @@ class StreamReceiver:
                 self.n_items += len(items)
                 size = framing.size(body, buffers) if buffers else len(body)
                 self._frames.append((self.n_items, size))
+                # This must come before the items can be taken, because `take` looks at `_credit_at` without
+                # the lock. If it looked too early, the last item could be taken, and no credit be given.
                 self._plan_credit()
                 self._arrived.extend(items)
         self._call_back()
@@ -158,6 +160,7 @@ class StreamReceiver:
         try:
             item = self._arrived.popleft()
         except IndexError:
+            # Items and the end may have arrived together just now, so look once more for items.
             return ENDED if self.is_over and not self._arrived else NOT_HERE
         self._counts.items += 1
         if len(self._arrived) <= self._credit_at:

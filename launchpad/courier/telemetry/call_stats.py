@@ -81,8 +81,8 @@ class MethodStats:
         filled = [bucket for bucket, count in enumerate(self.buckets) if count]
         if not filled:
             return {}
-        within = range(filled[0], filled[-1] + 1)
-        return {_bounds_us(bucket)[1] * 1e-6: self.buckets[bucket] for bucket in within}
+        bucket_range = range(filled[0], filled[-1] + 1)
+        return {_bounds_us(bucket)[1] * 1e-6: self.buckets[bucket] for bucket in bucket_range}
 
 
 @dataclass(frozen=True)

@@ -86,16 +86,16 @@ def of_calls(prefix: str, series: Series) -> list[str]:
     for name, kind, help_text, field in _SINGLE:
         samples = [(labels, getattr(calls, field)) for labels, calls in series]
         lines += family(f"{prefix}_{name}", kind, help_text, samples)
-    took = f"{prefix}_duration_seconds"
-    lines += _head(took, "histogram", "What the ended calls took.")
+    metric = f"{prefix}_duration_seconds"
+    lines += _head(metric, "histogram", "What the ended calls took.")
     for labels, calls in series:
         counts = list(accumulate(calls.buckets))
         for i in range(_FIRST, _LAST + 1):
-            within = {**labels, "le": repr((1 << i) / 1e6)}
-            lines.append(_sample(f"{took}_bucket", within, counts[i]))
-        lines.append(_sample(f"{took}_bucket", {**labels, "le": "+Inf"}, calls.ended))
-        lines.append(_sample(f"{took}_sum", labels, calls.total_s))
-        lines.append(_sample(f"{took}_count", labels, calls.ended))
+            bucket_labels = {**labels, "le": repr((1 << i) / 1e6)}
+            lines.append(_sample(f"{metric}_bucket", bucket_labels, counts[i]))
+        lines.append(_sample(f"{metric}_bucket", {**labels, "le": "+Inf"}, calls.ended))
+        lines.append(_sample(f"{metric}_sum", labels, calls.total_s))
+        lines.append(_sample(f"{metric}_count", labels, calls.ended))
     return lines
 
 
@@ -109,8 +109,8 @@ def _head(name: str, kind: str, help_text: str) -> list[str]:
 
 
 def _sample(name: str, labels: Labels, value: float) -> str:
-    inside = []
+    pairs = []
     for label, text in labels.items():
         escaped = text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-        inside.append(f'{label}="{escaped}"')
-    return f"{name}{{{','.join(inside)}}} {value!r}"
+        pairs.append(f'{label}="{escaped}"')
+    return f"{name}{{{','.join(pairs)}}} {value!r}"

@@ -217,7 +217,8 @@ class ProcessRecorder:
         """Call `channel.submit`, and record it until its outcome arrives."""
         number, track, view = self._begin(channel)
         about = channel.peer.label, method.decode(), _now()
-        track.open[SUBMIT, number] = track.open[FUTURE, number] = about
+        track.open[SUBMIT, number] = about
+        track.open[FUTURE, number] = about
         future: Future[Any] | None = None
         try:
             inner = tracing.opentelemetry

@@ -76,14 +76,14 @@ def add_server(core: object, name: str, counts: EdgeCounts) -> None:
 def counted(peer: Peer) -> Counted:
     """Return all counts of this worker, or process, so far, without courier's own methods."""
     with _lock:
-        own = _all.get(peer)
-        if own is None:
+        worker_counts = _all.get(peer)
+        if worker_counts is None:
             return Counted({}, {})
-        as_caller = _copy_all(own.gone[0])
-        as_server = _copy_all(own.gone[1])
-        for server, log in list(own.clients.values()):
+        as_caller = _copy_all(worker_counts.gone[0])
+        as_server = _copy_all(worker_counts.gone[1])
+        for server, log in list(worker_counts.clients.values()):
             _add(as_caller, _of_client(peer, server, log))
-        for name, logs in list(own.servers.values()):
+        for name, logs in list(worker_counts.servers.values()):
             _add(as_server, _of_server(name, logs))
     return Counted(made=_read(as_caller), served=_read(as_server))
 
@@ -91,11 +91,11 @@ def counted(peer: Peer) -> Counted:
 def calls_made(peer: Peer) -> int:
     """Return how many calls this worker, or process, has begun so far, without courier's own methods."""
     with _lock:
-        own = _all.get(peer)
-        if own is None:
+        worker_counts = _all.get(peer)
+        if worker_counts is None:
             return 0
-        n = sum(counts.started for counts in own.gone[0].values())
-        for server, log in list(own.clients.values()):
+        n = sum(counts.started for counts in worker_counts.gone[0].values())
+        for server, log in list(worker_counts.clients.values()):
             n += sum(counts.started for _, counts in _of_client(peer, server, log))
         return n
 
@@ -108,24 +108,24 @@ def forget(peer: Peer) -> None:
 
 def _end_client(peer: Peer, key: int) -> None:
     with _lock:
-        own = _all.get(peer)
-        if own is None:  # `forget` has removed the worker
+        worker_counts = _all.get(peer)
+        if worker_counts is None:  # `forget` has removed the worker
             return
-        client = own.clients.pop(key, None)
+        client = worker_counts.clients.pop(key, None)
         if client is not None:
             server, log = client
-            _add(own.gone[0], _of_client(peer, server, log))
+            _add(worker_counts.gone[0], _of_client(peer, server, log))
 
 
 def _end_server(peer: Peer, key: int) -> None:
     with _lock:
-        own = _all.get(peer)
-        if own is None:  # `forget` has removed the worker
+        worker_counts = _all.get(peer)
+        if worker_counts is None:  # `forget` has removed the worker
             return
-        server = own.servers.pop(key, None)
+        server = worker_counts.servers.pop(key, None)
         if server is not None:
             name, logs = server
-            _add(own.gone[1], _of_server(name, logs))
+            _add(worker_counts.gone[1], _of_server(name, logs))
 
 
 def _of_client(peer: Peer, server: list[str], log: _Log) -> Iterator[tuple[Place, MethodCounts]]:

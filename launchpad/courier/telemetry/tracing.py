@@ -134,7 +134,8 @@ def trace(tracer_provider: TracerProvider | None = None) -> None:
             "courier.trace() needs OpenTelemetry, which is not installed here. "
             f"Run: {extras.install_command('otel')}"
         ) from error
-    spans = opentelemetry = module.Spans(tracer_provider)
+    opentelemetry = module.Spans(tracer_provider)
+    spans = opentelemetry
 
 
 def stop_tracing() -> None:

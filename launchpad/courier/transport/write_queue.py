@@ -269,7 +269,8 @@ class WriteQueue:
             entries.extend(starmap(self._queue.popleft, repeat((), n)))
         chunks: list[Chunk] = []
         tracked: list[tuple[int, TrackedFrame]] = []
-        at = size = 0
+        at = 0
+        size = 0
         while at < len(entries) and size < _BATCH_BYTES:
             each: Any = entries[at]
             if type(each) in _CHUNK_TYPES:
