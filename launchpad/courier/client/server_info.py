@@ -26,6 +26,9 @@ class ServerInfo:
     the second case the client calls `locate` before it makes or uses a connection, and looks up what
     belongs to a connection under the address that the connection was made to.
 
+    It has more than 15 attributes because each is a fact about the one server, and all kinds of call, over
+    sockets, shared memory and gRPC, read several of them.
+
     Attributes:
         address: The address of the server when `locate` was last called; "" if it was not known then.
         server: The name of the server; the handshake says what it calls itself.
