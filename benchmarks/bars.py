@@ -23,24 +23,24 @@ RESULTS = Path(__file__).resolve().parent / "results"
 def main() -> None:
     options = Parser(__doc__, {"rounds": 1}, rounds=0).parse_args()
     if options.rounds:
-        found = run(SPEED | SOAK, options)
+        report = run(SPEED | SOAK, options)
     else:
-        found = last_report()
-        print(machine.in_words(found["machine"]))
-        bars.show(found, BARS)
+        report = last_report()
+        print(machine.in_words(report["machine"]))
+        bars.show(report, BARS)
         if options.json:
-            write_report(options.json, found)
-    raise SystemExit(1 if bars.misses(found, BARS) else 0)
+            write_report(options.json, report)
+    raise SystemExit(1 if bars.misses(report, BARS) else 0)
 
 
 def last_report() -> dict[str, Any]:
     """Return both reports as one."""
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for path in (RESULTS / "rpc.json", RESULTS / "soak.json"):
         if not path.exists():
             raise SystemExit(f"there is no {path}: run `make bench` first")
-        found |= json.loads(path.read_text())
-    return found
+        report |= json.loads(path.read_text())
+    return report
 
 
 if __name__ == "__main__":

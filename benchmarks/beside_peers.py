@@ -40,14 +40,14 @@ def measure(*command: str) -> dict[str, float]:
     """Run one of the scripts, and return the figures that it prints."""
     # Workers import what the script has imported from its folder.
     environment = {**os.environ, "PYTHONPATH": str(PEERS)}
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=PEERS, env=environment, capture_output=True, text=True, timeout=LIMIT_S
     )
-    for line in done.stdout.splitlines():
+    for line in process.stdout.splitlines():
         _, is_there, figures = line.partition("MEASURED ")
         if is_there:
             return dict(json.loads(figures.partition("}")[0] + "}"))
-    raise SystemExit(f"{command} printed no figures:\n{done.stdout}\n{done.stderr}")
+    raise SystemExit(f"{command} printed no figures:\n{process.stdout}\n{process.stderr}")
 
 
 def measure_grpc() -> dict[str, float]:
@@ -82,10 +82,10 @@ def main() -> None:
     for title, figure in FIGURES.items():
         print()
         table = Table(title, {"median": ".2f", "of ours": ".2f"}, width=46)
-        ours = [each[figure] for each in rounds[OURS]]
+        ours = [turn[figure] for turn in rounds[OURS]]
         for name, figures in rounds.items():
             if figure in figures[0]:
-                values = [each[figure] for each in figures]
+                values = [turn[figure] for turn in figures]
                 table.row(name, statistics.median(values), ratios(values, ours))
     finish(options, rounds)
 

@@ -33,7 +33,7 @@ LIMITS = {"below 1 MB": (1.3, range(1 << 20)), "from 4 MB on": (1.0, range(4 << 
 def measure(group: lp.Collective, sizes: list[int], rounds: int, port: int) -> list[Any]:
     """Return per size the rounds of this rank, in ms: ours, and gloo's if there is torch."""
     gloo = _gloo(group, port)
-    found = []
+    times = []
     for size in sizes:
         x = np.ones(size // 4, np.float32)
         ways: dict[str, Callable[[], Any]] = {"ours": partial(group.all_reduce, x, "max", out=x)}
@@ -46,14 +46,14 @@ def measure(group: lp.Collective, sizes: list[int], rounds: int, port: int) -> l
             took_s = timed(lambda: [reduce() for _ in range(repeats)])()
             return took_s / repeats * 1e3
 
-        found.append(
+        times.append(
             in_turns(
                 {name: partial(one_turn, reduce) for name, reduce in ways.items()},
                 rounds,
                 warm_up=1,
             )
         )
-    return found
+    return times
 
 
 def _gloo(group: lp.Collective, port: int) -> Any:
@@ -102,25 +102,25 @@ def main() -> None:
     sizes = [size for size in SIZES if size <= options.max_bytes]
     rows = []
     for ranks in options.ranks:
-        of_ranks = run(ranks, sizes, options.rounds)
+        rows_of_ranks = run(ranks, sizes, options.rounds)
         heads = {"ours ms": ".3f", "gloo ms": ".3f", "ratio": ".2f", "GB/s, ours": ".2f"}
         table = Table(f"{ranks} ranks, bytes", heads)
-        for row in of_ranks:
+        for row in rows_of_ranks:
             gloo = row.get("gloo")
             ratio = row["ours"] / gloo if gloo else None
             table.row(
                 f"{row['bytes']:,}", row["ours"], gloo, ratio, row["bytes"] / row["ours"] / 1e6
             )
-        rows += of_ranks
-        for text, (limit, sizes_of_it) in LIMITS.items():
-            fitting = [r for r in of_ranks if r["bytes"] in sizes_of_it and "gloo" in r]
+        rows += rows_of_ranks
+        for text, (limit, sizes_in_limit) in LIMITS.items():
+            fitting = [r for r in rows_of_ranks if r["bytes"] in sizes_in_limit and "gloo" in r]
             ratios = [r["ours"] / r["gloo"] for r in fitting]
             if ratios:
                 median = statistics.median(ratios)
-                is_kept = "kept" if median <= limit else "NOT KEPT"
+                verdict = "kept" if median <= limit else "NOT KEPT"
                 print(
                     f"{ranks} ranks, {text}: {median:.2f} times gloo's time (the worst {max(ratios):.2f});"
-                    f" promised are {limit}: {is_kept}"
+                    f" promised are {limit}: {verdict}"
                 )
     finish(options, {"collectives": rows})
 

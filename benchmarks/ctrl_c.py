@@ -84,14 +84,14 @@ class Trial:
 
     def faults(self, limit_s: float) -> list[str]:
         """Return what is not as it should be."""
-        found = list(self.left)
+        faults = list(self.left)
         if re.search(r"Traceback|KeyboardInterrupt|Exception ignored|Error", self.screen):
-            found.append("a traceback on the screen")
+            faults.append("a traceback on the screen")
         if self.exit_code != 130:
-            found.append(f"exit code {self.exit_code}")
+            faults.append(f"exit code {self.exit_code}")
         if self.seconds > limit_s:
-            found.append(f"{self.seconds * 1000:.0f} ms")
-        return found
+            faults.append(f"{self.seconds * 1000:.0f} ms")
+        return faults
 
 
 class Terminal:
@@ -118,8 +118,8 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *ended: object) -> None:
-        self.script.__exit__(*ended)
+    def __exit__(self, *exception: object) -> None:
+        self.script.__exit__(*exception)
         os.close(self._keys)
 
     def press(self) -> None:
@@ -128,16 +128,21 @@ class Terminal:
     def read_until(self, text: bytes, within_s: float) -> bool:
         """Read; True if the text is on the screen in time."""
         deadline = time.monotonic() + within_s
-        while text not in self.screen and (left_s := deadline - time.monotonic()) > 0:
-            if not self._read(left_s):
+        while text not in self.screen:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not self._read(left_s):
                 break
         return text in self.screen
 
     def wait(self, within_s: float) -> int | None:
         """Return the exit code as a shell says it; None if the script has not ended in time."""
         deadline = time.monotonic() + within_s
-        while (code := self.script.process.poll()) is None and time.monotonic() < deadline:
+        while True:
+            code = self.script.process.poll()
+            if code is not None or time.monotonic() >= deadline:
+                break
             self._read(0.002)
+        # The script may have ended with output that nobody has read yet.
         while self._read(0.0):
             pass
         return 128 - code if code is not None and code < 0 else code
@@ -163,7 +168,7 @@ def time_to_run() -> float:
 
 def trial(after_s: float, again_after_s: float | None) -> Trial:
     """Interrupt one script once or twice."""
-    found = Trial(after_s)
+    result = Trial(after_s)
     with Terminal() as screen:
         assert screen.read_until(b"@begun", CHECK_EVERY_S)
         time.sleep(after_s)
@@ -172,13 +177,13 @@ def trial(after_s: float, again_after_s: float | None) -> Trial:
         if again_after_s is not None and screen.wait(again_after_s) is None:
             screen.press()
             pressed = time.monotonic()
-        found.exit_code = screen.wait(CHECK_EVERY_S)
-        found.seconds = time.monotonic() - pressed
+        result.exit_code = screen.wait(CHECK_EVERY_S)
+        result.seconds = time.monotonic() - pressed
         # Processes may be there for a moment after the prompt is back.
         wait_until(lambda: not screen.script.processes(), 0.25)
-        found.left = screen.script.left_over()
-        found.screen = screen.screen.decode(errors="replace")
-    return found
+        result.left = screen.script.left_over()
+        result.screen = screen.screen.decode(errors="replace")
+    return result
 
 
 def show(trials: list[Trial], limit_s: float) -> list[str]:
@@ -192,7 +197,7 @@ def show(trials: list[Trial], limit_s: float) -> list[str]:
         f"later than {limit_s * 1000:.0f} ms": sum(t.seconds > limit_s for t in trials),
         "something left": sum(bool(t.left) for t in trials),
     }
-    print("; ".join(f"{what}: {count}" for what, count in counts.items()))
+    print("; ".join(f"{name}: {count}" for name, count in counts.items()))
     return [
         f"pressed after {t.after_s:.3f} s: {', '.join(t.faults(limit_s))}\n{t.screen[:3000]}"
         for t in trials
@@ -212,9 +217,10 @@ def main() -> None:
     while len(trials) < options.trials:
         again = chance.uniform(0.0, 0.3) if options.presses == 2 else None
         after_s = chance.uniform(FOUND_AFTER_S, until_it_runs_s * 1.1)
-        while (made := trial(after_s, again)).came_too_early:
-            continue
-        trials.append(made)
+        result = trial(after_s, again)
+        while result.came_too_early:
+            result = trial(after_s, again)
+        trials.append(result)
     faults = show(trials, LIMITS_S[options.presses])
     rows = [vars(t) for t in trials]
     finish(options, {"ctrl_c": {"trials": rows, "faulty": len(faults)}}, faults)

@@ -88,10 +88,10 @@ def measure(launch_type: str, cycles: int, nodes: int) -> dict[str, Any]:
     before = inventory()
     times = [cycle(launch_type, nodes) for _ in range(cycles)]
     after = inventory()
-    grown = {what: after[what] - before[what] for what in before}
+    growth = {kind: after[kind] - before[kind] for kind in before}
     answers, stops = zip(*times, strict=True)
     return {
-        **grown,
+        **growth,
         "zombies": after["zombies"],
         "cycles": cycles,
         "seconds": spread(map(sum, times)),
@@ -103,16 +103,16 @@ def measure(launch_type: str, cycles: int, nodes: int) -> dict[str, Any]:
 def main() -> None:
     parser = Parser(__doc__, {"cycles": 3}, cycles=1000, nodes=4, launch_types=list(TYPES))
     options = parser.parse_args()
-    found = {}
+    rows = {}
     for launch_type in options.launch_types:
         with tempfile.TemporaryDirectory() as directory:
             env = environment(TMPDIR=directory)
             row = apart(measure, launch_type, options.cycles, options.nodes, env=env)
-        found[launch_type] = row
-        shown = [f"{what} {row[what]['median']:.2f} s" for what in ("answer_s", "stop_s")]
-        print(f"{launch_type}: {options.cycles} cycles; medians: {', '.join(shown)}")
-    wanted = [bar for bar in BARS if bar.figure.split("/")[1] in found]
-    bars.finish(options, {"cycles": found}, wanted)
+        rows[launch_type] = row
+        medians = [f"{figure} {row[figure]['median']:.2f} s" for figure in ("answer_s", "stop_s")]
+        print(f"{launch_type}: {options.cycles} cycles; medians: {', '.join(medians)}")
+    own_bars = [bar for bar in BARS if bar.figure.split("/")[1] in rows]
+    bars.finish(options, {"cycles": rows}, own_bars)
 
 
 def _is_zombie(pid: int) -> bool:

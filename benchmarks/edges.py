@@ -38,29 +38,31 @@ RATES = (1e6, 10e6, 100e6)
 class Caller:
     """Calls all others, and answers them until it may end."""
 
-    def __init__(self, calls: int, *others: Any) -> None:
+    def __init__(self, calls: int, *peers: Any) -> None:
         self._calls = calls
-        self._others = others
+        self._peers = peers
         self._of_killed: list[int] = []
         self._may_end = threading.Event()
 
     def run(self) -> tuple[Counter[str], int]:
-        """Return worker → how often it was called; and how often the one has called that is killed."""
-        made = self.call_all()
+        """Return worker → the number of calls of it; and the number of calls by the killed worker."""
+        counts = self.call_all()
         self._may_end.wait()
-        return made, len(self._of_killed)
+        return counts, len(self._of_killed)
 
     def call_all(self) -> Counter[str]:
-        made: Counter[str] = Counter()
-        while (number := made.total()) < self._calls:
-            other = self._others[number // AT_A_TIME % len(self._others)]
-            if number // AT_A_TIME % 2:
-                futures = [other.futures.add(i) for i in range(AT_A_TIME)]
+        counts: Counter[str] = Counter()
+        turn = 0
+        while counts.total() < self._calls:
+            peer = self._peers[turn % len(self._peers)]
+            if turn % 2:
+                futures = [peer.futures.add(i) for i in range(AT_A_TIME)]
                 name, *_ = [future.result() for future in futures]
             else:
-                name, *_ = [other.add(i) for i in range(AT_A_TIME)]
-            made[name] += AT_A_TIME
-        return made
+                name, *_ = [peer.add(i) for i in range(AT_A_TIME)]
+            counts[name] += AT_A_TIME
+            turn += 1
+        return counts
 
     def add(self, number: int) -> str:
         if lp.caller().label == KILLED:
@@ -71,9 +73,9 @@ class Caller:
         self._may_end.set()
 
 
-def call_until_killed(calls: int, *others: Any) -> None:
+def call_until_killed(calls: int, *peers: Any) -> None:
     """Call, without end in the first attempt."""
-    Caller(calls if lp.current().attempt > 1 else sys.maxsize, *others).call_all()
+    Caller(calls if lp.current().attempt > 1 else sys.maxsize, *peers).call_all()
 
 
 def count(workers: int, calls: int, launch_type: str, *, kill: bool) -> str:
@@ -81,8 +83,8 @@ def count(workers: int, calls: int, launch_type: str, *, kill: bool) -> str:
     program = lp.Program("edges")
     nodes = [lp.CourierNode(Caller) for _ in range(workers - kill)]
     for node in nodes:
-        others = [other.create_handle() for other in nodes if other is not node]
-        node.configure(calls // workers, *others)
+        peers = [peer.create_handle() for peer in nodes if peer is not node]
+        node.configure(calls // workers, *peers)
     with program.group("worker", serves_until="group"):
         handles = [program.add_node(node) for node in nodes]
     if kill:
@@ -100,28 +102,28 @@ def count(workers: int, calls: int, launch_type: str, *, kill: bool) -> str:
         results = running.results("worker")
     took_s = time.monotonic() - began
     edges = running.edges().of(method="add")
-    # Edge → what has been called, as both ends must say; and whether nothing of it may be missing.
+    # Edge → the number of calls, as each end must report it; and True if the number must be exact.
     expected = {
         (f"worker-{i}", server): (n, n, True)
-        for i, (made, _) in enumerate(results)
-        for server, n in made.items()
+        for i, (counts_of_caller, _) in enumerate(results)
+        for server, n in counts_of_caller.items()
     }
-    # A thread is only interrupted: its counts are not lost. It may have been so in the middle of a call.
+    # A killed thread is only interrupted, perhaps in the middle of a call: its counts are not lost.
     are_lost = launch_type not in ("local_mt", "test_mt")
-    found = {(e.caller, e.server): (e.calls, e.served, e.is_exact) for e in edges}
+    counts = {(e.caller, e.server): (e.calls, e.served, e.is_exact) for e in edges}
     for i, (_, of_killed) in enumerate(results):
         if of_killed:
-            edge = f"{KILLED}-0", f"worker-{i}"
-            made = of_killed if are_lost else max(of_killed, found[edge][0])
-            expected[edge] = made, of_killed, not are_lost
+            edge = (f"{KILLED}-0", f"worker-{i}")
+            n_sent = of_killed if are_lost else max(of_killed, counts[edge][0])
+            expected[edge] = (n_sent, of_killed, not are_lost)
     total = edges.total()
-    made_in_all = sum(n for n, _, _ in expected.values())
+    n_in_all = sum(n for n, _, _ in expected.values())
     is_whole = not (kill and are_lost)
-    if found != expected or total.is_exact is not is_whole or total.calls != made_in_all:
-        off = {edge: (found.get(edge), n) for edge, n in expected.items() if found.get(edge) != n}
-        sys.exit(f"FAILED: {total}; expected {made_in_all}; off: {off}")
-    how = "all" if is_whole else "those of the one that was killed as its servers got them"
-    return f"{total.calls:,} calls on {len(found)} edges in {took_s:.0f} s, counted at both ends: {how}"
+    if counts != expected or total.is_exact is not is_whole or total.calls != n_in_all:
+        off = {edge: (counts.get(edge), n) for edge, n in expected.items() if counts.get(edge) != n}
+        sys.exit(f"FAILED: {total}; expected {n_in_all}; off: {off}")
+    scope = "all" if is_whole else "those of the one that was killed as its servers got them"
+    return f"{total.calls:,} calls on {len(counts)} edges in {took_s:.0f} s, counted at both ends: {scope}"
 
 
 class Echo:
@@ -147,15 +149,15 @@ def measure(links: tuple[Any, ...], sizes: list[int], pause_s: float = 0.0) -> l
     handle = program.add_node(lp.CourierNode(Echo), label="echo")
     linked = handle.through(*links) if links else handle
     program.add_node(lp.PyNode(call_through, (linked,), sizes, pause_s), label="caller")
-    found = run(program)["caller"][0]
-    return list(found)
+    times = run(program)["caller"][0]
+    return list(times)
 
 
-def check(what: str, figure: float, expected: float, unit: str) -> list[str]:
+def check(name: str, figure: float, expected: float, unit: str) -> list[str]:
     """Print a figure; return its fault, if it is off by more than a tenth."""
     off = figure / expected - 1
-    print(f"{what:32} {figure:10.4g} {unit} {off:+8.1%}")
-    return [] if abs(off) <= 0.1 else [what]
+    print(f"{name:32} {figure:10.4g} {unit} {off:+8.1%}")
+    return [] if abs(off) <= 0.1 else [name]
 
 
 def main() -> None:

@@ -135,15 +135,15 @@ def fuzz(directory: str, inputs: int, seed: int) -> None:
 def replay(directory: str, inputs: int) -> dict[str, float]:
     """Read what the fuzzer kept, over and over; return how memory grows, and the longest that one took."""
     targets = readers()
-    kept = [path.read_bytes() for path in sorted(Path(directory).iterdir())]
-    for data in kept * 3:
+    corpus = [path.read_bytes() for path in sorted(Path(directory).iterdir())]
+    for data in corpus * 3:
         read(data, targets)
     before = holdings.resident("self")
     slowest = 0.0
     for i in range(inputs):
-        slowest = max(slowest, read(kept[i % len(kept)], targets))
+        slowest = max(slowest, read(corpus[i % len(corpus)], targets))
     return {
-        "kept": len(kept),
+        "kept": len(corpus),
         "growth_bytes": holdings.resident("self") - before,
         "slowest_s": slowest,
     }
@@ -156,19 +156,19 @@ def main() -> None:
     inputs = options.inputs
     with tempfile.TemporaryDirectory() as directory:
         command = command_apart(fuzz, directory, inputs, options.seed)
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        crashed = [path.name for path in Path(directory).glob("crash-*")]
-        result: dict[str, Any] = {"inputs": inputs, "exit": done.returncode, "crashes": crashed}
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        crashes = [path.name for path in Path(directory).glob("crash-*")]
+        result: dict[str, Any] = {"inputs": inputs, "exit": process.returncode, "crashes": crashes}
         result |= replay(directory, inputs)
     grown_mib = result["growth_bytes"] / 2**20
     slowest_ms = result["slowest_s"] * 1e3
-    print(f"{inputs:,} inputs made, {result['kept']} of them kept; {len(crashed)} crashes or hangs")
+    print(f"{inputs:,} inputs made, {result['kept']} of them kept; {len(crashes)} crashes or hangs")
     print(
         f"replayed {inputs:,} times: memory grew by {grown_mib:.1f} MiB,"
         f" the slowest took {slowest_ms:.1f} ms"
     )
-    is_well = not done.returncode and not crashed and result["growth_bytes"] <= MAX_GROWTH
-    finish(options, result, [] if is_well else [done.stderr[-4000:]])
+    is_well = not process.returncode and not crashes and result["growth_bytes"] <= MAX_GROWTH
+    finish(options, result, [] if is_well else [process.stderr[-4000:]])
 
 
 if __name__ == "__main__":

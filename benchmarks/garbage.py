@@ -36,18 +36,18 @@ def start_target(stack: ExitStack, transport: str) -> Target:
 def disturb(transport: str, n: int, quiet_s: float) -> dict[str, Any]:
     with ExitStack() as stack:
         target = start_target(stack, transport)
-        other = start_target(stack, transport)
+        other_target = start_target(stack, transport)
         good = Worker(stack, garbage.watch, target)
         good.hear()
         quiet = observe(good, lambda: time.sleep(quiet_s))
         before = settled(target)
-        elsewhere = observe(good, lambda: send_garbage(stack, other, n // 10))
-        here = observe(good, lambda: send_garbage(stack, target, n))
+        at_other = observe(good, lambda: send_garbage(stack, other_target, n // 10))
+        at_target = observe(good, lambda: send_garbage(stack, target, n))
         return {
             "connections": n,
             "quiet": quiet,
-            "garbage elsewhere": elsewhere,
-            "garbage here": here,
+            "garbage elsewhere": at_other,
+            "garbage here": at_target,
             "before": before,
             "after": settled(target, before),
         }
@@ -58,8 +58,8 @@ def observe(good: Worker, work: Any) -> dict[str, Any]:
     good.say("begin")
     began = time.perf_counter()
     work()
-    found: dict[str, Any] = good.ask("end")
-    return found | {"seconds": round(time.perf_counter() - began, 1)}
+    figures: dict[str, Any] = good.ask("end")
+    return figures | {"seconds": round(time.perf_counter() - began, 1)}
 
 
 def send_garbage(stack: ExitStack, target: Target, n: int) -> None:
@@ -74,28 +74,29 @@ def settled(target: Target, before: dict[str, float] | None = None) -> dict[str,
 
     def is_normal() -> bool:
         now = holdings.belongings(target.pid)
-        return before is None or all(now[what] <= before[what] for what in HELD)
+        return before is None or all(now[kind] <= before[kind] for kind in HELD)
 
     wait_until(is_normal, SETTLE_S, pause_s=0.2)
     now = holdings.belongings(target.pid)
     mib = holdings.resident(target.pid) / 2**20
-    return {**{what: now[what] for what in HELD}, "mib": mib}
+    return {**{kind: now[kind] for kind in HELD}, "mib": mib}
 
 
-def show_garbage(transport: str, found: dict[str, Any]) -> list[str]:
-    print(f"\n{transport}: {found['connections']:,} garbage connections")
+def show_garbage(transport: str, results: dict[str, Any]) -> list[str]:
+    print(f"\n{transport}: {results['connections']:,} garbage connections")
     columns = {"calls": ",", "errors": "", "p50 µs": ".1f", "p99 µs": ".1f"}
     table = Table("", {**columns, "new client p99 ms": ".1f", "s": ".1f"})
     for name in ("quiet", "garbage elsewhere", "garbage here"):
-        row = found[name]
+        row = results[name]
         figures = ("calls", "errors", "p50_us", "p99_us", "new_client_p99_ms", "seconds")
         table.row(name, *(row[figure] for figure in figures))
-    before = found["before"]
-    after = found["after"]
-    held = [f"{key} {before[key]:.0f} → {after[key]:.0f}" for key in before]
-    print(f"  the server holds: {', '.join(held)}")
+    before = results["before"]
+    after = results["after"]
+    changes = [f"{key} {before[key]:.0f} → {after[key]:.0f}" for key in before]
+    print(f"  the server holds: {', '.join(changes)}")
     faults = [f"{transport}: {key}" for key in HELD if after[key] > before[key]]
-    if error := found["garbage here"]["first_error"]:
+    error = results["garbage here"]["first_error"]
+    if error:
         faults.append(f"{transport}: a good client has got {error}")
     return faults
 
@@ -104,14 +105,14 @@ def main() -> None:
     options = Parser(
         __doc__, {"garbage": 300}, garbage=100_000, transports=list(TRANSPORTS)
     ).parse_args()
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     print(machine.in_words(machine.describe()))
     faults = []
     for transport in options.transports:
         quiet_s = 0.2 if options.quick else QUIET_S
-        found[transport] = disturb(transport, options.garbage, quiet_s)
-        faults += show_garbage(transport, found[transport])
-    finish(options, {"garbage": found}, faults)
+        results[transport] = disturb(transport, options.garbage, quiet_s)
+        faults += show_garbage(transport, results[transport])
+    finish(options, {"garbage": results}, faults)
 
 
 if __name__ == "__main__":

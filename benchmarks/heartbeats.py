@@ -55,8 +55,8 @@ def main() -> None:
         f" heartbeat_s={options.heartbeat_s:g}, and {longest_s:.2f} s at most between two calls:"
         f" {false_alarms} false alarms"
     )
-    found = {"false_alarms": false_alarms, "longest_s": longest_s}
-    finish(options, {"heartbeats": found}, ["a heartbeat was missed"] * bool(false_alarms))
+    figures = {"false_alarms": false_alarms, "longest_s": longest_s}
+    finish(options, {"heartbeats": figures}, ["a heartbeat was missed"] * bool(false_alarms))
 
 
 if __name__ == "__main__":

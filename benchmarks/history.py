@@ -137,8 +137,8 @@ def kill_meanwhile(
 ) -> None:
     """Spread the kills over the calls, each at a random moment within its share."""
     for i in range(kills):
-        due = (i + rng.random()) * calls / kills
-        while n_begun(client) < due and any(thread.is_alive() for thread in threads):
+        calls_at_kill = (i + rng.random()) * calls / kills
+        while n_begun(client) < calls_at_kill and any(thread.is_alive() for thread in threads):
             time.sleep(rng.random() * 0.002)
         server.kill()
     for thread in threads:
@@ -149,14 +149,14 @@ def n_begun(client: courier.Client[Any]) -> int:
     return sum(method.calls for method in courier.stats(client).methods.values())
 
 
-def judge(found: Findings) -> dict[str, Any]:
+def judge(findings: Findings) -> dict[str, Any]:
     return {
-        "told": dict(found.acknowledged),
-        "told ok, and never run": len(found.lost),
-        "run more than once": len(found.repeated),
-        "NotSent, and run all the same": len(found.run_all_the_same),
-        "never answered": len(found.unanswered),
-        "not completed": found.acknowledged.total() - found.acknowledged[OK],
+        "told": dict(findings.acknowledged),
+        "told ok, and never run": len(findings.lost),
+        "run more than once": len(findings.repeated),
+        "NotSent, and run all the same": len(findings.run_all_the_same),
+        "never answered": len(findings.unanswered),
+        "not completed": findings.acknowledged.total() - findings.acknowledged[OK],
     }
 
 

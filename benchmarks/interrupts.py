@@ -82,52 +82,52 @@ def calls(client: Any, _: list[Future[Any]]) -> None:
         assert client.echo(i) == i
 
 
-def futures(client: Any, made: list[Future[Any]]) -> None:
+def futures(client: Any, futures: list[Future[Any]]) -> None:
     for i in range(400):
-        made.append(client.futures.echo(i))
+        futures.append(client.futures.echo(i))
 
 
-def results(client: Any, made: list[Future[Any]]) -> None:
+def results(client: Any, futures: list[Future[Any]]) -> None:
     for i in range(100):
         future = client.futures.echo(i)
-        made.append(future)
+        futures.append(future)
         assert future.result() == i
 
 
-def callbacks(client: Any, made: list[Future[Any]]) -> None:
+def callbacks(client: Any, futures: list[Future[Any]]) -> None:
     for i in range(100):
         future = client.futures.echo([i])
-        made.append(future)
+        futures.append(future)
         future.add_done_callback(lambda future: None)
-    for future in made:
+    for future in futures:
         assert future.exception() is None
 
 
-def late_futures(client: Any, made: list[Future[Any]]) -> None:
+def late_futures(client: Any, futures: list[Future[Any]]) -> None:
     client = client.with_options(timeout_s=60)
     for i in range(100):
-        made.append(client.futures.echo(i))
-    for future in made:
+        futures.append(client.futures.echo(i))
+    for future in futures:
         future.result()
 
 
-def streams(client: Any, made: list[Future[Any]]) -> None:
+def streams(client: Any, futures: list[Future[Any]]) -> None:
     for _ in range(5):
         assert list(client.count(300)) == list(range(300))
 
 
-def argument_streams(client: Any, made: list[Future[Any]]) -> None:
+def argument_streams(client: Any, futures: list[Future[Any]]) -> None:
     for _ in range(5):
-        made.append(client.futures.total(iter(range(50))))
+        futures.append(client.futures.total(iter(range(50))))
         assert client.total(iter(range(100))) == 4950
 
 
-def large_arrays(client: Any, made: list[Future[Any]]) -> None:
+def large_arrays(client: Any, futures: list[Future[Any]]) -> None:
     for _ in range(5):
         assert client.echo(LARGE)[-1] == LARGE[-1]
-        made.append(client.futures.echo(LARGE))
-        made.append(client.futures.echo(LARGE))
-        made[-1].result()
+        futures.append(client.futures.echo(LARGE))
+        futures.append(client.futures.echo(LARGE))
+        futures[-1].result()
 
 
 WORK: dict[str, tuple[Work, float]] = {
@@ -142,10 +142,10 @@ WORK: dict[str, tuple[Work, float]] = {
 }
 
 
-def check(client: Any, made: list[Future[Any]]) -> Counter[str]:
+def check(client: Any, futures: list[Future[Any]]) -> Counter[str]:
     """Wait for all futures, and use the client in each way."""
     ends: Counter[str] = Counter()
-    for future in made:
+    for future in futures:
         try:
             future.result(LIMIT_S)
             ends["ended well"] += 1
@@ -187,10 +187,10 @@ def interrupt_calls(address: str, n: int, interrupter: Interrupter, kinds: list[
             n_interrupted = 0
             ends: Counter[str] = Counter()
             while n_interrupted < n:
-                made: list[Future[Any]] = []
+                futures: list[Future[Any]] = []
                 faulthandler.dump_traceback_later(3 * LIMIT_S, exit=True)
-                n_interrupted += interrupter.run(partial(work, client, made), longest_s)
-                ends += check(client, made)
+                n_interrupted += interrupter.run(partial(work, client, futures), longest_s)
+                ends += check(client, futures)
             print(
                 f"{address.partition(':')[0]}: {name}: {n_interrupted} exceptions; futures: {dict(ends)}",
                 flush=True,
@@ -253,10 +253,10 @@ def interrupted_rank(
 
 
 def collect(group: lp.Collective) -> None:
-    ones = np.ones(1 << 17, np.float32)
+    array = np.ones(1 << 17, np.float32)
     for i in range(20):
         assert group.all_reduce(i) == 2 * i
-        assert group.all_reduce(ones)[-1] == 2
+        assert group.all_reduce(array)[-1] == 2
         assert group.all_gather(i) == [i, i]
         assert group.broadcast(np.full(9, i))[0] == i
         group.barrier()
@@ -271,8 +271,8 @@ def interrupt_collectives(n: int, seed: int, launch_type: str) -> None:
     rank = partial(
         lp.CollectiveNode, interrupted_rank, counter.create_handle(), n, seed, timeout_s=2 * LIMIT_S
     )
-    again = lp.RestartPolicy(max_restarts=10 * n, within_s=1e6, backoff=0, scope="group")
-    program = replicas("rank", 2, rank, again)
+    policy = lp.RestartPolicy(max_restarts=10 * n, within_s=1e6, backoff=0, scope="group")
+    program = replicas("rank", 2, rank, policy)
     program.add_node(counter, label="counter")
     errors = run(program, launch_type)["rank"][0]
     assert errors.keys() <= EXPECTED, errors
@@ -291,7 +291,7 @@ def main() -> None:
     ).parse_args()
     interrupter = Interrupter(args.seed)
     n_parts = len(args.kinds) * len(args.transports) + args.queues + args.collectives
-    each = max(1, args.exceptions // n_parts)
+    n_each = max(1, args.exceptions // n_parts)
     began = time.monotonic()
     addresses = {
         "unix": f"unix:{tempfile.mkdtemp()}/s",
@@ -299,12 +299,12 @@ def main() -> None:
         "inproc": "inproc:interrupts",
     }
     for transport in args.transports:
-        interrupt_calls(addresses[transport], each, interrupter, args.kinds)
+        interrupt_calls(addresses[transport], n_each, interrupter, args.kinds)
     if args.queues:
-        interrupt_queues(each, interrupter, "local_mp")
+        interrupt_queues(n_each, interrupter, "local_mp")
     faulthandler.cancel_dump_traceback_later()
     if args.collectives:
-        interrupt_collectives(each, args.seed, "local_mp")
+        interrupt_collectives(n_each, args.seed, "local_mp")
     print(f"{args.exceptions} exceptions in {time.monotonic() - began:.0f} s; all held")
     finish(args, {})
 

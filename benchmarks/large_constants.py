@@ -34,43 +34,43 @@ def idle() -> int:
 
 def read_and_write(array: Any) -> list[int]:
     """Return the own memory when all have read, and when all have written."""
-    seen = []
+    sizes = []
     for step in ("read", "written"):
         if step == "written":
             array[: len(array) // 2] = lp.current().replica_index
         assert float(array[-1]) == 1.0
         float(array.sum())
         lp.barrier(step)
-        seen.append(own_bytes())
+        sizes.append(own_bytes())
         lp.barrier(f"{step}, and measured")
-    return seen
+    return sizes
 
 
 def measure(size: int, workers: int, launch_type: str) -> dict[str, float]:
     """Run the program; return multiples of the array's size."""
-    (without,) = lp.run(replicas("idle", 1, lambda: lp.PyNode(idle)), launch_type)["idle"]
+    (idle_bytes,) = lp.run(replicas("idle", 1, lambda: lp.PyNode(idle)), launch_type)["idle"]
     script_before = psutil.Process().memory_info().rss
     array = np.ones(size // 8)
     program = replicas("worker", workers, lambda: lp.PyNode(read_and_write, array))
     results = lp.run(program, launch_type)["worker"]
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    read, written = zip(*results, strict=True)
+    after_reading, after_writing = zip(*results, strict=True)
     return {
         "script": (peak - script_before) / size,
-        "worker_read": (max(read) - without) / size,
-        "worker_written": (max(written) - without) / size,
+        "worker_read": (max(after_reading) - idle_bytes) / size,
+        "worker_written": (max(after_writing) - idle_bytes) / size,
     }
 
 
 def main() -> None:
     options = Parser(__doc__, mb=200, workers=8, launch_type="test_mp").parse_args()
-    found = measure(options.mb * 10**6 // 8 * 8, options.workers, options.launch_type)
+    multiples = measure(options.mb * 10**6 // 8 * 8, options.workers, options.launch_type)
     print(f"{options.workers} workers are given one array of {options.mb} MB; in multiples of that")
-    print(f"  script, at its peak             {found['script']:5.2f}")
-    print(f"  each worker, when it has read   {found['worker_read']:5.2f}")
-    print(f"  when it has written half        {found['worker_written']:5.2f}")
-    finish(options, found)
+    print(f"  script, at its peak             {multiples['script']:5.2f}")
+    print(f"  each worker, when it has read   {multiples['worker_read']:5.2f}")
+    print(f"  when it has written half        {multiples['worker_written']:5.2f}")
+    finish(options, multiples)
 
 
 if __name__ == "__main__":

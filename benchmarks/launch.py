@@ -72,10 +72,10 @@ class Interpreters:
 
     def run(self, command: list[str]) -> str:
         """Return what it prints."""
-        done = subprocess.run(
+        process = subprocess.run(
             command, env=self._env, capture_output=True, text=True, check=True, timeout=300
         )
-        return done.stdout
+        return process.stdout
 
     def seconds(self, contender: str, nodes: int) -> float:
         if contender == "ours":
@@ -88,10 +88,10 @@ class Interpreters:
         commands = {code: [sys.executable, "-c", code] for code in ("import launchpad", "pass")}
         ways = {code: timed(partial(self.run, command)) for code, command in commands.items()}
         times = in_turns(ways, rounds, warm_up=1)
-        with_it, without = (1e3 * statistics.median(each) for each in times.values())
-        difference = with_it - without
+        launchpad_ms, alone_ms = (1e3 * statistics.median(seconds) for seconds in times.values())
+        difference = launchpad_ms - alone_ms
         print(
-            f"import launchpad: {with_it:.1f} ms, python alone {without:.1f} ms: {difference:.1f} ms"
+            f"import launchpad: {launchpad_ms:.1f} ms, python alone {alone_ms:.1f} ms: {difference:.1f} ms"
         )
         return difference
 
@@ -145,7 +145,7 @@ def main() -> None:
         for nodes in options.sizes:
             ways = {name: partial(interpreters.seconds, name, nodes) for name in CONTENDERS}
             times = in_turns(ways, options.rounds)
-            spreads = {name: spread(each) for name, each in times.items()}
+            spreads = {name: spread(seconds) for name, seconds in times.items()}
             ratio = spreads["ours"]["median"] / spreads["forkserver"]["median"]
             table.row(nodes, *map(spreads.get, CONTENDERS), ratio)
             rows.append({"nodes": nodes, "seconds": times, "ratio": ratio})

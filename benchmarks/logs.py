@@ -32,13 +32,13 @@ _SKIPPED = re.compile(rb"launchpad *\| ([\d,]+) lines of (\S+) \(.* are not show
 def flood(rate: int, seconds: float) -> None:
     """Print numbered lines, so many a second; the last line says how long it took."""
     began = time.monotonic()
-    printed = 0
+    n_printed = 0
     total = int(rate * seconds)
-    while printed < total:
-        due = min(total, int((time.monotonic() - began) * rate) + 1)
-        for number in range(printed, due):
+    while n_printed < total:
+        n_due = min(total, int((time.monotonic() - began) * rate) + 1)
+        for number in range(n_printed, n_due):
             print(f"{number:08d} what a worker has to say about its work, in some sixty characters")
-        printed = due
+        n_printed = n_due
         time.sleep(0.002)
     print(f"done after {time.monotonic() - began:.3f} s", flush=True)
 
@@ -65,11 +65,11 @@ def measure(workers: int, rate: int, seconds: float, reader: str) -> dict[str, f
         ours, theirs = os.pipe() if reader == "pipe" else pty.openpty()
         with subprocess.Popen(command, env=env, stdout=theirs, stderr=subprocess.PIPE) as process:
             os.close(theirs)
-            shown = _Shown(ours, sleeps=0.0 if reader == "pipe" else seconds / 2)
+            screen = _Shown(ours, sleeps=0.0 if reader == "pipe" else seconds / 2)
             assert process.stderr is not None
             cpu_s, logs = process.stderr.read().decode().split()[-2:]
-            shown.join()
-        return _result(Path(logs), shown, workers, int(rate * seconds), float(cpu_s), seconds)
+            screen.join()
+        return _result(Path(logs), screen, workers, int(rate * seconds), float(cpu_s), seconds)
 
 
 class _Shown(threading.Thread):
@@ -79,7 +79,8 @@ class _Shown(threading.Thread):
         super().__init__()
         self._fd = fd
         self._sleeps = sleeps
-        self.lines = self.skipped = 0
+        self.lines = 0
+        self.skipped = 0
         self.start()
 
     def run(self) -> None:
@@ -87,14 +88,15 @@ class _Shown(threading.Thread):
         # A terminal whose other end is closed gives an error in place of an end.
         with contextlib.suppress(OSError), open(self._fd, "rb") as stdout:
             for line in stdout:
-                if found := _SKIPPED.match(line):
-                    self.skipped += int(found[1].replace(b",", b""))
+                match = _SKIPPED.match(line)
+                if match:
+                    self.skipped += int(match[1].replace(b",", b""))
                 elif line.startswith(b"w-"):
                     self.lines += 1
 
 
 def _result(
-    logs: Path, shown: _Shown, workers: int, per_worker: int, cpu_s: float, seconds: float
+    logs: Path, screen: _Shown, workers: int, per_worker: int, cpu_s: float, seconds: float
 ) -> dict[str, float]:
     from launchpad.launch.logs.log_files import LogFiles
 
@@ -110,9 +112,9 @@ def _result(
         "lines": printed,
         "lines_per_s": printed / slowest_s,
         "lost": lost,
-        "shown": shown.lines,
-        "said_to_be_skipped": shown.skipped,
-        "unaccounted": printed - shown.lines - shown.skipped,
+        "shown": screen.lines,
+        "said_to_be_skipped": screen.skipped,
+        "unaccounted": printed - screen.lines - screen.skipped,
         "launcher_cpu": cpu_s / seconds,
     }
 

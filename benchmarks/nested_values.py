@@ -140,12 +140,12 @@ def map_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
     """A tree of the same structure whose leaves have been changed."""
     if isinstance(tree, dict):
         new = copy.copy(tree)
-        new.update({key: map_leaves(each, change) for key, each in tree.items()})
+        new.update({key: map_leaves(item, change) for key, item in tree.items()})
         return new
     if isinstance(tree, Pair):
-        return Pair(*[map_leaves(each, change) for each in tree])
+        return Pair(*[map_leaves(item, change) for item in tree])
     if isinstance(tree, list | tuple):
-        return type(tree)([map_leaves(each, change) for each in tree])
+        return type(tree)([map_leaves(item, change) for item in tree])
     if is_dataclass(tree) and not isinstance(tree, type):
         changed = copy.copy(tree)
         for field in fields(tree):
@@ -177,57 +177,57 @@ def relatives(draw: st.DrawFn, trees: st.SearchStrategy[Any], n: int) -> list[An
 # --- comparing -----------------------------------------------------------------------------------
 
 
-def is_same(found: Any, wanted: Any) -> bool:
+def is_same(actual: Any, expected: Any) -> bool:
     """True if both are equal in every type, dtype, shape, mask and bit; NaN equals NaN."""
-    if type(found) is not type(wanted):
+    if type(actual) is not type(expected):
         return False
-    if isinstance(wanted, np.ndarray | np.generic):
-        return is_same_array(found, wanted)
-    if isinstance(wanted, dict):
-        same_keys = list(found) == list(wanted)
-        return same_keys and all(is_same(found[key], each) for key, each in wanted.items())
-    if isinstance(wanted, list | tuple):
-        same_length = len(found) == len(wanted)
-        return same_length and all(map(is_same, found, wanted))
-    if is_dataclass(wanted) and not isinstance(wanted, type):
-        names = [field.name for field in fields(wanted)]
-        return all(is_same(getattr(found, name), getattr(wanted, name)) for name in names)
-    return is_same_number(found, wanted)
+    if isinstance(expected, np.ndarray | np.generic):
+        return is_same_array(actual, expected)
+    if isinstance(expected, dict):
+        same_keys = list(actual) == list(expected)
+        return same_keys and all(is_same(actual[key], value) for key, value in expected.items())
+    if isinstance(expected, list | tuple):
+        same_length = len(actual) == len(expected)
+        return same_length and all(map(is_same, actual, expected))
+    if is_dataclass(expected) and not isinstance(expected, type):
+        names = [field.name for field in fields(expected)]
+        return all(is_same(getattr(actual, name), getattr(expected, name)) for name in names)
+    return is_same_number(actual, expected)
 
 
-def is_same_array(found: Any, wanted: Any) -> bool:
-    if found.dtype != wanted.dtype or found.shape != wanted.shape:
+def is_same_array(actual: Any, expected: Any) -> bool:
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
         return False
-    if isinstance(wanted, np.ma.MaskedArray):
-        masks = np.ma.getmaskarray(found), np.ma.getmaskarray(wanted)
-        return bool((masks[0] == masks[1]).all()) and is_same_array(found.data, wanted.data)
-    if wanted.dtype.hasobject:
-        return bool(found.tolist() == wanted.tolist())
-    if wanted.dtype.char in "gG":  # its padding is anything
-        return np.array_equal(found, wanted, equal_nan=True)
-    return bool(found.tobytes() == wanted.tobytes())
+    if isinstance(expected, np.ma.MaskedArray):
+        masks = np.ma.getmaskarray(actual), np.ma.getmaskarray(expected)
+        return bool((masks[0] == masks[1]).all()) and is_same_array(actual.data, expected.data)
+    if expected.dtype.hasobject:
+        return bool(actual.tolist() == expected.tolist())
+    if expected.dtype.char in "gG":  # its padding is anything
+        return np.array_equal(actual, expected, equal_nan=True)
+    return bool(actual.tobytes() == expected.tobytes())
 
 
-def is_same_number(found: Any, wanted: Any) -> bool:
-    if isinstance(wanted, float | complex) and wanted != wanted:
-        return bool(found != found)
-    return bool(found == wanted)
+def is_same_number(actual: Any, expected: Any) -> bool:
+    if isinstance(expected, float | complex) and expected != expected:
+        return bool(actual != actual)
+    return bool(actual == expected)
 
 
-def is_as_number(found: Any, wanted: Any) -> bool:
+def is_as_number(actual: Any, expected: Any) -> bool:
     """True if a number or array came back as an equal one, which may be numpy's now."""
-    found_array = np.asarray(found)
-    wanted_array = np.asarray(wanted)
-    if found_array.shape != wanted_array.shape:
+    actual_array = np.asarray(actual)
+    expected_array = np.asarray(expected)
+    if actual_array.shape != expected_array.shape:
         return False
-    is_of_python = isinstance(wanted, bool | int | float | complex)
-    is_text = wanted_array.dtype.kind in "SUO"  # of the length of the longest one; or any object
-    native = wanted_array.dtype.newbyteorder("=")  # which numpy makes of other orders
-    dtypes = (wanted_array.dtype, native)
-    if not is_of_python and not is_text and found_array.dtype not in dtypes:
+    is_of_python = isinstance(expected, bool | int | float | complex)
+    is_text = expected_array.dtype.kind in "SUO"  # of the length of the longest one; or any object
+    native = expected_array.dtype.newbyteorder("=")  # which numpy makes of other orders
+    dtypes = (expected_array.dtype, native)
+    if not is_of_python and not is_text and actual_array.dtype not in dtypes:
         return False
-    pairs = zip(found_array.reshape(-1).tolist(), wanted_array.reshape(-1).tolist(), strict=True)
-    return all(is_same_number(one, other) for one, other in pairs)
+    pairs = zip(actual_array.reshape(-1).tolist(), expected_array.reshape(-1).tolist(), strict=True)
+    return all(is_same_number(left, right) for left, right in pairs)
 
 
 def leaves_of(tree: Any) -> list[Any]:
@@ -240,17 +240,17 @@ class Different(AssertionError):
     """A value came back as something else."""
 
 
-def require(is_right: bool, way: str, wanted: Any, found: Any) -> None:
+def require(is_right: bool, way: str, expected: Any, actual: Any) -> None:
     if not is_right:
-        raise Different(f"{way}: {wanted!r} came back as {found!r}")
+        raise Different(f"{way}: {expected!r} came back as {actual!r}")
 
 
 # --- the ways ------------------------------------------------------------------------------------
 
 
-def is_as_by_pickle(found: Any, value: Any) -> bool:
+def is_as_by_pickle(actual: Any, value: Any) -> bool:
     """True if it is the value, or what pickle makes of it, which loses the byte order of some arrays."""
-    return is_same(found, value) or is_same(found, pickle.loads(pickle.dumps(value, 5)))
+    return is_same(actual, value) or is_same(actual, pickle.loads(pickle.dumps(value, 5)))
 
 
 def travel_by_call(value: Any) -> None:
@@ -275,9 +275,9 @@ def travel_in_batch(values: list[Any]) -> None:
     batch = stacking.stack(values)
     rows = stacking.unstack(batch, len(values))
     for row, value in zip(rows, values, strict=True):
-        for found, wanted in zip(leaves_of(row), leaves_of(value), strict=True):
-            is_number = isinstance(wanted, bool | int | float | complex | np.ndarray | np.generic)
-            is_right = is_as_number(found, wanted) if is_number else is_same(found, wanted)
+        for actual, expected in zip(leaves_of(row), leaves_of(value), strict=True):
+            is_number = isinstance(expected, bool | int | float | complex | np.ndarray | np.generic)
+            is_right = is_as_number(actual, expected) if is_number else is_same(actual, expected)
             require(is_right, "a request of a batch", value, row)
 
 
@@ -285,7 +285,10 @@ def travel_from_shards(results: list[Any]) -> None:
     """Each shard answers with a list, or an array of one of these values, for two keys."""
     n = len(results)
     shares = lp.RangePartition(2 * n).cut(list(range(2 * n))[::-1], n)
-    for answers in ([[each, each] for each in results], [as_column(each) for each in results]):
+    for answers in (
+        [[result, result] for result in results],
+        [as_column(result) for result in results],
+    ):
         joined = sharded._join(shares, answers)
         for share, answer in zip(shares, answers, strict=True):
             for place, position in enumerate(share.positions):
@@ -304,29 +307,29 @@ def as_column(value: Any) -> Any:
     return np.stack([array, array])
 
 
-def is_as_entry(found: Any, wanted: Any) -> bool:
+def is_as_entry(actual: Any, expected: Any) -> bool:
     """True if an entry is the same, or a number that is exactly equal."""
-    if is_same(found, wanted):
+    if is_same(actual, expected):
         return True
-    if not isinstance(wanted, np.ndarray | np.generic):
+    if not isinstance(expected, np.ndarray | np.generic):
         return False
-    pairs = zip(np.asarray(found).reshape(-1).tolist(), wanted.reshape(-1).tolist(), strict=True)
-    return all(is_same_number(one, other) for one, other in pairs)
+    pairs = zip(np.asarray(actual).reshape(-1).tolist(), expected.reshape(-1).tolist(), strict=True)
+    return all(is_same_number(left, right) for left, right in pairs)
 
 
 def travel_by_replay(value: Any) -> None:
-    arrays, found = columns.arrays_of(value)
+    arrays, structure = columns.arrays_of(value)
     specs = tuple(trees.spec_of(array) for array in arrays)
-    encoded = columns.encode_signature(columns.Signature(found, specs))
+    encoded = columns.encode_signature(columns.Signature(structure, specs))
     signature = columns.decode_signature(encoded)
     buffers = [bytes(memoryview(columns.buffer_of(array))) for array in arrays]
     batch = trees.unflatten(
-        signature.structure, iter(columns.stacked(signature, [2 * each for each in buffers], 2))
+        signature.structure, iter(columns.stacked(signature, [2 * buffer for buffer in buffers], 2))
     )
-    for row, wanted in zip(leaves_of(batch), leaves_of(value), strict=True):
-        array = np.asarray(wanted)
+    for row, leaf in zip(leaves_of(batch), leaves_of(value), strict=True):
+        array = np.asarray(leaf)
         expected = np.stack([array, array]).astype(array.dtype)  # numpy makes its order native
-        is_plain = not isinstance(wanted, np.ma.MaskedArray)
+        is_plain = not isinstance(leaf, np.ma.MaskedArray)
         require(is_plain and is_same_array(row, expected), "a sample", value, batch)
 
 
@@ -374,43 +377,43 @@ class Ranks:
             client.futures.operate(operation, tree)
             for client, tree in zip(self._clients, trees, strict=True)
         ]
-        done, waiting = wait(futures, LIMIT_S, FIRST_EXCEPTION)
-        if any(future.exception() is not None for future in done):
+        finished_futures, waiting_futures = wait(futures, LIMIT_S, FIRST_EXCEPTION)
+        if any(future.exception() is not None for future in finished_futures):
             # The other rank waits for one that refused its value, or has been told of it by now. Only the
             # root of a broadcast does not wait for the others.
-            returned = [future for future in done if future.exception() is None]
-            is_seen = not returned or (operation == "broadcast" and returned == [futures[1]])
-            require(is_seen, f"{operation}, which one rank took", trees, done)
+            returned = [future for future in finished_futures if future.exception() is None]
+            is_allowed = not returned or (operation == "broadcast" and returned == [futures[1]])
+            require(is_allowed, f"{operation}, which one rank took", trees, finished_futures)
             self.close()
             self._begin()
             return
-        require(not waiting, f"{operation}, which never returned", trees, waiting)
+        require(not waiting_futures, f"{operation}, which never returned", trees, waiting_futures)
         for future in futures:
-            found = future.result()
+            result = future.result()
             if operation == "broadcast":
-                is_right = is_same(found, trees[1])
+                is_right = is_same(result, trees[1])
             elif operation in ("all_gather", "all_to_all"):
-                is_right = is_same(found, trees)
+                is_right = is_same(result, trees)
             else:
-                is_right = is_reduced(found, trees, REDUCTIONS[operation])
-            require(is_right, operation, trees, found)
+                is_right = is_reduced(result, trees, REDUCTIONS[operation])
+            require(is_right, operation, trees, result)
 
     def close(self) -> None:
         self._running.stop()
 
 
-def is_reduced(found: Any, trees: list[Any], ufunc: Any) -> bool:
+def is_reduced(actual: Any, trees: list[Any], ufunc: Any) -> bool:
     """True if each leaf is what numpy makes of the ranks' leaves, and the structure is theirs."""
-    expected = []
-    for one, other in zip(*map(leaves_of, trees), strict=True):
-        result = ufunc(one, other)
-        if type(one) in (bool, int, float, complex):
+    results = []
+    for left, right in zip(*map(leaves_of, trees), strict=True):
+        result = ufunc(left, right)
+        if type(left) in (bool, int, float, complex):
             result = result.item()
-        elif isinstance(one, np.ndarray):
-            result = np.asarray(result, one.dtype)
-        expected.append(result)
-    rest = iter(expected)
-    return is_same(found, map_leaves(trees[0], lambda _: next(rest)))
+        elif isinstance(left, np.ndarray):
+            result = np.asarray(result, left.dtype)
+        results.append(result)
+    leaves = iter(results)
+    return is_same(actual, map_leaves(trees[0], lambda _: next(leaves)))
 
 
 # --- the search ----------------------------------------------------------------------------------
@@ -485,7 +488,9 @@ def main() -> None:
             f"{way:10s}  {n_examples:7,d} values, {n_refused:6,d} refused, {took_s:6.1f} s",
             flush=True,
         )
-    print(f"all as they were: {sum(round(options.examples * each) for each in shares.values()):,}")
+    print(
+        f"all as they were: {sum(round(options.examples * share) for share in shares.values()):,}"
+    )
     finish(options, {})
 
 

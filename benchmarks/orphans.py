@@ -94,13 +94,13 @@ def trial(workers: int, victim: str, after_s: float) -> Trial:
         spared = {launcher.pid} if victim == "forkserver" else set()
         wait_until(lambda: not script.left_over(spared), CHECK_EVERY_S)
         seconds = time.monotonic() - began
-        left = script.left_over(spared)
+        leftovers = script.left_over(spared)
         with contextlib.suppress(subprocess.TimeoutExpired):
             launcher.wait(CHECK_EVERY_S)
-        left += [f"the launcher {launcher.pid}"] if launcher.poll() is None else []
-        left += [f"shared memory {name}" for name in shared_memory() - memory_before]
-        left += listening(script.directory)
-    return Trial(victim, after_s, processes, seconds, left)
+        leftovers += [f"the launcher {launcher.pid}"] if launcher.poll() is None else []
+        leftovers += [f"shared memory {name}" for name in shared_memory() - memory_before]
+        leftovers += listening(script.directory)
+    return Trial(victim, after_s, processes, seconds, leftovers)
 
 
 def shared_memory() -> set[str]:
@@ -150,14 +150,14 @@ def main() -> None:
         for i in range(options.trials)
     ]
     faults = show(trials)
-    late = sum(t.seconds > LIMIT_S for t in trials)
-    left = sum(bool(t.left) for t in trials)
+    n_late = sum(t.seconds > LIMIT_S for t in trials)
+    n_left = sum(bool(t.left) for t in trials)
     print(
-        f"{options.trials} kills with {options.workers} workers: something left {left} times,"
-        f" {late} times later than {LIMIT_S * 1000:.0f} ms"
+        f"{options.trials} kills with {options.workers} workers: something left {n_left} times,"
+        f" {n_late} times later than {LIMIT_S * 1000:.0f} ms"
     )
     rows = [vars(t) for t in trials]
-    finish(options, {"orphans": {"trials": rows, "late": late, "left": left}}, faults)
+    finish(options, {"orphans": {"trials": rows, "late": n_late, "left": n_left}}, faults)
 
 
 if __name__ == "__main__":

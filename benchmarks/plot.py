@@ -44,16 +44,22 @@ def draw(report: dict[str, Any], to: Path) -> None:
     matplotlib.rcParams.update(STYLE)
     from matplotlib import pyplot
 
-    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
+    figure, (latency_axes, rate_axes, array_axes) = pyplot.subplots(
+        1, 3, figsize=(13, 3.6), layout="constrained"
+    )
     latency = report["latency"]["unpinned"]
     pipelined = report["pipelined"]["two cores"]
-    draw_dots(left, medians(latency, "p50_us"), "One call at a time: p50, µs (less is better)")
-    draw_dots(middle, medians(pipelined, "calls_per_s"), "20,000 calls in flight: calls/s (more …)")
-    draw_lines(right, report["arrays"]["GB_per_s"], "Arrays, there and back: GB/s (more …)")
-    described = report["machine"]
+    draw_dots(
+        latency_axes, medians(latency, "p50_us"), "One call at a time: p50, µs (less is better)"
+    )
+    draw_dots(
+        rate_axes, medians(pipelined, "calls_per_s"), "20,000 calls in flight: calls/s (more …)"
+    )
+    draw_lines(array_axes, report["arrays"]["GB_per_s"], "Arrays, there and back: GB/s (more …)")
+    machine = report["machine"]
     figure.supxlabel(
-        f"{described['cpu']}, {described['cores']} cores, unpinned · Python {described['python']} · "
-        f"{described['date'][:10]} · medians of one run, log scales",
+        f"{machine['cpu']}, {machine['cores']} cores, unpinned · Python {machine['python']} · "
+        f"{machine['date'][:10]} · medians of one run, log scales",
         fontsize=8,
         color="#475569",
     )
@@ -110,18 +116,18 @@ def draw_lines(axes: Any, rows: dict[str, Any], title: str) -> None:
 
 
 def medians_of(row: dict[str, dict[str, float]]) -> dict[str, float]:
-    return {size: found["median"] for size, found in row.items()}
+    return {size: figures["median"] for size, figures in row.items()}
 
 
 def apart(heights: dict[str, float]) -> dict[str, float]:
     """Return the heights, moved up where two names would lie on one another."""
-    found: dict[str, float] = {}
-    least = -math.inf
+    places: dict[str, float] = {}
+    lowest = -math.inf
     for name in sorted(heights, key=heights.__getitem__):
-        at = max(math.log10(heights[name]), least)
-        found[name] = 10**at
-        least = at + GAP
-    return found
+        height = max(math.log10(heights[name]), lowest)
+        places[name] = 10**height
+        lowest = height + GAP
+    return places
 
 
 def color(name: str) -> str:

@@ -124,7 +124,7 @@ def survive(n_workers: int, n_jobs: int, n_kills: int, seed: int) -> bool:
 
 
 def main() -> None:
-    given = Parser(
+    options = Parser(
         __doc__,
         {"rounds": 1, "kills": 3},
         workers=2,
@@ -135,15 +135,19 @@ def main() -> None:
         map=False,  # only the comparison
         chaos=False,  # only the kills
     ).parse_args()
-    n_map = given.jobs or (200 if given.quick else 2000)
-    n_chaos = given.jobs or (1000 if given.quick else 100_000)
+    n_map = options.jobs or (200 if options.quick else 2000)
+    n_chaos = options.jobs or (1000 if options.quick else 100_000)
     faults = []
     # A quick comparison proves nothing.
-    if not given.chaos and not compare(given.workers, n_map, given.rounds) and not given.quick:
+    if (
+        not options.chaos
+        and not compare(options.workers, n_map, options.rounds)
+        and not options.quick
+    ):
         faults.append("lp.pool takes too long")
-    if not given.map and not survive(given.workers, n_chaos, given.kills, given.seed):
+    if not options.map and not survive(options.workers, n_chaos, options.kills, options.seed):
         faults.append("results were lost, wrong or doubled")
-    finish(given, {}, faults)
+    finish(options, {}, faults)
 
 
 if __name__ == "__main__":

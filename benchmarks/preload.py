@@ -35,9 +35,9 @@ KINDS = ("launchpad", "launchpad, preload", "multiprocessing, forkserver")
 def compute(module: str) -> int:
     """Import it, and let torch and numpy compute. Return its process."""
     loaded = importlib.import_module(module)
-    ones = getattr(loaded, "ones", None)
-    if ones is not None:
-        product = ones((64, 64)) @ ones((64, 64))
+    make_ones = getattr(loaded, "ones", None)
+    if make_ones is not None:
+        product = make_ones((64, 64)) @ make_ones((64, 64))
         assert float(product.sum()) == 64.0**3
     return os.getpid()
 
@@ -64,8 +64,8 @@ def with_launchpad(module: str, workers: int, preload: bool) -> dict[str, float]
         began = time.monotonic()
         os.kill(pids[0], signal.SIGKILL)
         with running.client("node", 0) as client:
-            asks: Any = client.with_options(idempotent=True)
-            while asks.pid() == pids[0]:
+            prober: Any = client.with_options(idempotent=True)
+            while prober.pid() == pids[0]:
                 time.sleep(0.001)
         return {"ready_s": ready_s, "again_s": time.monotonic() - began, "pss_mb": memory}
 
@@ -87,17 +87,17 @@ def with_multiprocessing(module: str, workers: int) -> dict[str, float]:
         return process, ours
 
     began = time.monotonic()
-    started = [start() for _ in range(workers)]
-    pids = [pipe.recv() for _, pipe in started]
+    children = [start() for _ in range(workers)]
+    pids = [pipe.recv() for _, pipe in children]
     ready_s = time.monotonic() - began
     memory = pss(pids)
     began = time.monotonic()
     os.kill(pids[0], signal.SIGKILL)
-    started[0][0].join()
-    started.append(start())
-    started[-1][1].recv()
+    children[0][0].join()
+    children.append(start())
+    children[-1][1].recv()
     again_s = time.monotonic() - began
-    for process, _ in started:
+    for process, _ in children:
         process.kill()
         process.join()
     return {"ready_s": ready_s, "again_s": again_s, "pss_mb": memory}
@@ -118,12 +118,12 @@ def main() -> None:
     """Print the medians."""
     options = Parser(__doc__, module="torch", workers=8, rounds=3).parse_args()
     ways = {kind: partial(apart, one, kind, options.module, options.workers) for kind in KINDS}
-    found = {kind: summary(each) for kind, each in in_turns(ways, options.rounds).items()}
+    spreads = {kind: summary(turns) for kind, turns in in_turns(ways, options.rounds).items()}
     heads = {"all ready, s": ".2f", "started again, s": ".3f", "PSS of each, MB": ".1f"}
     table = Table(f"{options.workers} workers, {options.module}", heads, width=30)
-    for kind, row in found.items():
+    for kind, row in spreads.items():
         table.row(kind, *row.values())
-    finish(options, {"preload": found})
+    finish(options, {"preload": spreads})
 
 
 if __name__ == "__main__":

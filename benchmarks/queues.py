@@ -94,10 +94,10 @@ def rate_of(way: str, n: int) -> float:
 
 def rate_in(results: Any, n: int) -> float:
     """Return items per second, of what each consumer has returned."""
-    assert sum(taken for taken, _, _ in results) == n // WORKERS * WORKERS
-    began = min(first for taken, first, _ in results if taken)
-    ended = max(last for taken, _, last in results if taken)
-    return n / float(ended - began)
+    assert sum(n_items for n_items, _, _ in results) == n // WORKERS * WORKERS
+    begin = min(first for n_items, first, _ in results if n_items)
+    end = max(last for n_items, _, last in results if n_items)
+    return n / float(end - begin)
 
 
 def produce_by_multiprocessing(queue: Any, n: int) -> None:
@@ -125,10 +125,10 @@ def rate_of_multiprocessing(n: int) -> float:
         processes += [forking.Process(target=main, args=(queue, arg)) for main, arg in mains]
     for process in processes:
         process.start()
-    found = [results.get() for _ in range(WORKERS)]
+    counts = [results.get() for _ in range(WORKERS)]
     for process in processes:
         process.join()
-    return rate_in(found, n)
+    return rate_in(counts, n)
 
 
 def show_rates(n: int, rounds: int) -> dict[str, list[float]]:
@@ -139,9 +139,9 @@ def show_rates(n: int, rounds: int) -> dict[str, list[float]]:
     table = Table(
         "rate", {"items/s": ",.0f", "times": ".1f", f"best of {rounds}": ",.0f"}, width=24
     )
-    for way, each in rates.items():
-        middle = statistics.median(each)
-        table.row(way, middle, middle / base, max(each))
+    for way, values in rates.items():
+        middle = statistics.median(values)
+        table.row(way, middle, middle / base, max(values))
     return rates
 
 
@@ -152,17 +152,17 @@ def produce_and_note(queue: lp.Queue[bytes], folder: str, n: int, seed: int) -> 
     """Go on until so many are acknowledged, in all attempts of this worker."""
     me = lp.current()
     mine = Path(folder).glob(f"put-{me.replica_index}-*")
-    left = n - sum(path.stat().st_size for path in mine) // NUMBER_BYTES
+    n_left = n - sum(path.stat().st_size for path in mine) // NUMBER_BYTES
     notes = os.open(f"{folder}/put-{me.replica_index}-{me.attempt}", os.O_WRONLY | os.O_CREAT)
     chance = random.Random(f"{seed} {me.name} {me.attempt}")
     # A number is put once: this attempt does not know what the last call of the one before has done.
     numbers = itertools.count((me.replica_index << 48) + (me.attempt << 32))
     with queue.producer():
-        while left > 0:
-            batch = [next(numbers) for _ in range(min(left, chance.choice((1, 20, 100, 500))))]
+        while n_left > 0:
+            batch = [next(numbers) for _ in range(min(n_left, chance.choice((1, 20, 100, 500))))]
             queue.put_many(struct.pack(NUMBER, number) + PADDING for number in batch)
             os.write(notes, struct.pack(f"<{len(batch)}Q", *batch))
-            left -= len(batch)
+            n_left -= len(batch)
 
 
 def consume_and_note(queue: lp.Queue[bytes], folder: str) -> None:

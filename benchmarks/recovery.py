@@ -126,12 +126,12 @@ def kill_in_flight(server: Victim, calls: int) -> dict[str, Any]:
         while prober.n_hanging() < calls:
             time.sleep(0.001)
     killed_at = server.kill()
-    done, lost = wait(futures, DEADLINE_S)
+    with_outcome, without_outcome = wait(futures, DEADLINE_S)
     ms = (time.monotonic() - killed_at) * 1000
     server.client.attempt()
-    told = Counter(type(future.exception()).__name__ for future in done)
-    strange = told.total() - told["OutcomeUnknown"]
-    return {"ms": ms, "told": dict(told), "lost": len(lost), "strange": strange}
+    errors = Counter(type(future.exception()).__name__ for future in with_outcome)
+    strange = errors.total() - errors["OutcomeUnknown"]
+    return {"ms": ms, "told": dict(errors), "lost": len(without_outcome), "strange": strange}
 
 
 def measure(kills: int, rounds: int, seed: int) -> dict[str, Any]:
@@ -141,32 +141,32 @@ def measure(kills: int, rounds: int, seed: int) -> dict[str, Any]:
         for _ in range(kills):
             times.append(one_kill(server))
             time.sleep(chance.uniform(0, 0.02))
-        found: dict[str, Any] = {
+        figures: dict[str, Any] = {
             name: percentiles([t[name] for t in times], "_ms") for name in times[0]
         }
         trials = {
             calls: [kill_in_flight(server, calls) for _ in range(rounds)] for calls in (1000, 10000)
         }
     flat = [trial for each in trials.values() for trial in each]
-    found["in flight"] = {
+    figures["in flight"] = {
         "lost": sum(trial["lost"] for trial in flat),
         "strange": sum(trial["strange"] for trial in flat),
         **{str(n): percentiles([t["ms"] for t in each], "_ms") for n, each in trials.items()},
     }
-    return {"recovery": {"kills": kills, "rounds": rounds, **found}}
+    return {"recovery": {"kills": kills, "rounds": rounds, **figures}}
 
 
 def main() -> None:
     quick = {"kills": 5, "rounds": 1}
     options = Parser(__doc__, quick, kills=300, rounds=10, seed=0).parse_args()
-    found = measure(options.kills, options.rounds, options.seed)
-    recovery = found["recovery"]
+    report = measure(options.kills, options.rounds, options.seed)
+    recovery = report["recovery"]
     rows = {name: recovery[name] for name in ("noticed", "answers", "next call")}
     rows |= {f"{int(n):,} in flight": recovery["in flight"][n] for n in ("1000", "10000")}
     table = Table(f"{options.kills} kills, ms", dict.fromkeys(("p50", "p99", "worst"), ".1f"))
     for name, row in rows.items():
         table.row(name, *row.values())
-    bars.finish(options, found, BARS)
+    bars.finish(options, report, BARS)
 
 
 if __name__ == "__main__":

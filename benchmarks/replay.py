@@ -67,8 +67,8 @@ class PlainReplay:
             self._items.pop(0)
 
     def insert_many(self, items: list[list[dict[str, Any]]]) -> None:
-        for each in items:
-            self.insert(each)
+        for item in items:
+            self.insert(item)
 
     def sample(self, n: int) -> list[Any]:
         return self._random.choices(self._items, k=n)
@@ -141,12 +141,12 @@ def sample_reverb(replay: Any, seconds: float) -> float:
     import reverb
     import tensorflow as tf
 
-    one = steps_of_an_episode()[0]
+    step = steps_of_an_episode()[0]
     dataset = reverb.TrajectoryDataset(
         replay.server_address,
         "t",
-        dtypes={name: tf.as_dtype(value.dtype) for name, value in one.items()},
-        shapes={name: tf.TensorShape((STEPS, *value.shape)) for name, value in one.items()},
+        dtypes={name: tf.as_dtype(value.dtype) for name, value in step.items()},
+        shapes={name: tf.TensorShape((STEPS, *value.shape)) for name, value in step.items()},
         max_in_flight_samples_per_worker=2 * BATCH,
     )
     batches = iter(dataset.batch(BATCH).as_numpy_iterator())
@@ -176,8 +176,8 @@ def measure(kind: str, seconds: float) -> dict[str, float]:
     replay = program.add_node(node, label="replay")
     insert, sample = ACTS[kind]
     program.add_node(lp.PyNode(in_turn, insert, sample, replay, seconds), label="learner")
-    found = run(program)["learner"][0]
-    return dict(zip(TITLES, found, strict=False))
+    rates = run(program)["learner"][0]
+    return dict(zip(TITLES, rates, strict=False))
 
 
 def in_turn(insert: Any, sample: Any, replay: Any, seconds: float) -> tuple[float, ...]:
@@ -206,7 +206,9 @@ def main() -> None:
         print("reverb is not measured: it needs --reverb PYTHON")
     rounds = in_turns(ways, options.rounds)
     figures: dict[str, dict[str, float]] = {
-        title: {kind: statistics.median(r[title] for r in each) for kind, each in rounds.items()}
+        title: {
+            kind: statistics.median(turn[title] for turn in turns) for kind, turns in rounds.items()
+        }
         for title in TITLES
     }
     _, many, batches = TITLES

@@ -19,7 +19,8 @@ def main() -> None:
     parser = Parser(__doc__, {}, rounds=5, only=list(SPEED))
     parser.add_argument("--backend", choices=["processes", "ray"], default="processes")
     options = parser.parse_args()
-    if unknown := set(options.only) - set(SPEED):
+    unknown = set(options.only) - set(SPEED)
+    if unknown:
         parser.error(
             f"no measurement is called {' or '.join(unknown)}; there are {', '.join(SPEED)}"
         )

@@ -138,9 +138,11 @@ def resume(resumes: int, seed: int) -> tuple[str, str, int]:
             victim = chance.choice(("worker", "nobody"))
             sums = run(script, state, chance.uniform(0.3, 0.9) * calm_s, victim)
             launches += 1
-        while not (last := run(script, state, 0, "nobody")):
+        last_sums = run(script, state, 0, "nobody")
+        while not last_sums:
             launches += 1
-        return undisturbed, last, launches
+            last_sums = run(script, state, 0, "nobody")
+        return undisturbed, last_sums, launches
 
 
 def run(script: Path, state: str, killed_after_s: float, victim: str) -> str:
@@ -148,15 +150,15 @@ def run(script: Path, state: str, killed_after_s: float, victim: str) -> str:
     command = [sys.executable, str(script), state, str(killed_after_s), victim]
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        ended = subprocess.run(
+        process = subprocess.run(
             command, capture_output=True, text=True, env=environment(), check=False
         )
         # By workers of the launcher that was just killed.
-        if "is in use by" not in ended.stderr or time.monotonic() > deadline:
+        if "is in use by" not in process.stderr or time.monotonic() > deadline:
             break
-    if ended.returncode not in (0, -signal.SIGKILL):
-        sys.exit(f"FAILED: exit {ended.returncode}\n{ended.stdout}{ended.stderr}")
-    return ended.stdout.strip()
+    if process.returncode not in (0, -signal.SIGKILL):
+        sys.exit(f"FAILED: exit {process.returncode}\n{process.stdout}{process.stderr}")
+    return process.stdout.strip()
 
 
 def main() -> None:

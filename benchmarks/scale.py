@@ -60,7 +60,7 @@ def measure(nodes: int) -> dict[str, Any]:
         began = time.monotonic()
         process.communicate(timeout=120)
         prompt_s = time.monotonic() - began
-        left = script.left_over()
+        leftovers = script.left_over()
     return {
         "nodes": nodes,
         "launch_s": float(words[1]),
@@ -69,16 +69,16 @@ def measure(nodes: int) -> dict[str, Any]:
         "memory_gib": memory / 2**30,
         "prompt_s": prompt_s,
         "exit_code": process.returncode,
-        "left": left,
-        "n_left": len(left),
+        "left": leftovers,
+        "n_left": len(leftovers),
     }
 
 
 def main() -> None:
     options = Parser(__doc__, {"nodes": 8}, nodes=500).parse_args()
-    found = measure(options.nodes)
-    print(f"{options.nodes} nodes, {found['processes']} processes; left: {found['left']}")
-    bars.finish(options, {"scale": found}, BARS)
+    figures = measure(options.nodes)
+    print(f"{options.nodes} nodes, {figures['processes']} processes; left: {figures['left']}")
+    bars.finish(options, {"scale": figures}, BARS)
 
 
 if __name__ == "__main__":

@@ -95,18 +95,18 @@ def train(group: lp.Collective, kind: str, steps: int, pause_s: float, notes: st
     return {name: value.numpy().tobytes() for name, value in states[0].items()}
 
 
-def note(notes: str, what: str, group: lp.Collective) -> None:
+def note(notes: str, event: str, group: lp.Collective) -> None:
     """Add a line, in one write."""
-    line = f"{what} {group.generation} {group.rank} {time.monotonic()}\n"
+    line = f"{event} {group.generation} {group.rank} {time.monotonic()}\n"
     descriptor = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, line.encode())
     os.close(descriptor)
 
 
-def noted(notes: Path, what: str, generation: int) -> list[float]:
+def noted(notes: Path, event: str, generation: int) -> list[float]:
     """Return when ranks have noted it in that generation."""
     lines = [line.split() for line in notes.read_text().splitlines()] if notes.exists() else []
-    return [float(line[3]) for line in lines if line[:2] == [what, str(generation)]]
+    return [float(line[3]) for line in lines if line[:2] == [event, str(generation)]]
 
 
 def measured(kind: str, ranks: int, kills: int, seed: int) -> dict[str, Any]:
@@ -162,20 +162,20 @@ def shown(seconds: list[float]) -> str:
 
 
 def main() -> None:
-    asked = Parser(
+    options = Parser(
         __doc__, {"kills": 1, "kinds": KINDS[:1]}, kills=20, ranks=3, seed=0, kinds=KINDS
     )
-    asked = asked.parse_args()
-    found = []
-    for kind in asked.kinds:
-        result = measured(kind, asked.ranks, asked.kills, asked.seed)
-        found.append(result)
+    options = options.parse_args()
+    results = []
+    for kind in options.kinds:
+        result = measured(kind, options.ranks, options.kills, options.seed)
+        results.append(result)
         bits = "equal bits" if result["bits_equal"] else "OTHER BITS"
-        print(f"{kind:6} {asked.ranks} ranks, {asked.kills} kills: {bits}", flush=True)
+        print(f"{kind:6} {options.ranks} ranks, {options.kills} kills: {bits}", flush=True)
         print(f"       first step of the next generation: {shown(result['first_step_s'])}")
         print(f"       PeerFailed: {shown(result['peer_failed_s'])}", flush=True)
-    faults = [f"{each['kind']}: other bits" for each in found if not each["bits_equal"]]
-    finish(asked, {"torch_training": found}, faults)
+    faults = [f"{result['kind']}: other bits" for result in results if not result["bits_equal"]]
+    finish(options, {"torch_training": results}, faults)
 
 
 if __name__ == "__main__":

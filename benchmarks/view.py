@@ -171,9 +171,11 @@ def percent_of_a_core(process: psutil.Process, seconds: float) -> float:
 
 def seconds_of(browser: Any, script: str) -> float:
     """Return the milliseconds of a script as seconds, as soon as it knows them."""
-    while (ms := browser.execute_script(script)) is None:
+    while True:
+        ms = browser.execute_script(script)
+        if ms is not None:
+            return float(ms) / 1000
         time.sleep(0.05)
-    return float(ms) / 1000
 
 
 FIRST_PAINT = (

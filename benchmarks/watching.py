@@ -120,20 +120,20 @@ def measure_looks(workers: int, seconds: int) -> tuple[dict[str, float], list[st
             time.sleep(0.1)
         running.metrics()  # what is imported or begun at the first look is not counted
         time.sleep(1.0)
-        without, _ = look(running, seconds, looks=False)
-        with_looks, took = look(running, seconds, looks=True)
+        plain_row, _ = look(running, seconds, looks=False)
+        looks_row, took = look(running, seconds, looks=True)
         edges = len(running.edges())
-    cost = [b - a for a, b in zip(without, with_looks, strict=True)]
+    cost = [b - a for a, b in zip(plain_row, looks_row, strict=True)]
     median_ms = 1e3 * percentile(took, 50)
     print(f"{workers} workers, {edges} edges, a look every second for {seconds} s")
     table = Table("% of one core", dict.fromkeys(NAMES, ".2f"))
-    for what, row in (("without looks", without), ("with looks", with_looks), ("cost", cost)):
-        table.row(what, *row)
+    for title, row in (("without looks", plain_row), ("with looks", looks_row), ("cost", cost)):
+        table.row(title, *row)
     print(f"a look takes {median_ms:.1f} ms (median), {1e3 * max(took):.1f} ms (longest)\n")
-    found = dict(zip((f"{name}_percent" for name in NAMES), cost, strict=True))
+    figures = dict(zip((f"{name}_percent" for name in NAMES), cost, strict=True))
     is_dear = cost[0] > MOST_PERCENT
     faults = [f"looking costs the launcher more than {MOST_PERCENT:g} % of a core"] * is_dear
-    return found | {"median_ms": median_ms}, faults
+    return figures | {"median_ms": median_ms}, faults
 
 
 # Recordings.
@@ -145,9 +145,9 @@ class Times(NamedTuple):
     wall: float
     cpu: float
 
-    def slower_than(self, other: Times) -> Times:
+    def slower_than(self, base: Times) -> Times:
         """Return the share by which these are longer."""
-        return Times(self.wall / other.wall - 1, self.cpu / other.cpu - 1)
+        return Times(self.wall / base.wall - 1, self.cpu / base.cpu - 1)
 
 
 def record_calls(callers: int, rounds: int, part_s: float) -> tuple[list[Times], str]:

@@ -94,11 +94,11 @@ def gb_per_s(client: Client, size: int, seconds: float) -> float:
 
 def weigh(size: int) -> dict[str, Any]:
     """Return what two echoes need, in processes of their own."""
-    found: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
     for contender in CONTENDERS:
         if contender.name not in NOT_WEIGHED:
-            found |= take_turns_once([contender], lambda pair: weigh_one(pair, size))
-    return found
+            weights |= take_turns_once([contender], lambda pair: weigh_one(pair, size))
+    return weights
 
 
 def weigh_one(pair: Pair, size: int) -> dict[str, float]:
@@ -126,7 +126,9 @@ def echo_twice(client: Client, size: int) -> None:
 
 def send_one_gib(size: int) -> dict[str, Any]:
     """Return the seconds of a call with an argument of 1 GiB that returns its size."""
-    contenders = [replace(each, connect=ours.connect_size) for each in (ours.UNIX, ours.OVER_TCP)]
+    contenders = [
+        replace(contender, connect=ours.connect_size) for contender in (ours.UNIX, ours.OVER_TCP)
+    ]
     return take_turns_once(contenders, lambda pair: pair.measure(seconds_to_send, size))
 
 

@@ -24,7 +24,7 @@ SERVE = {"unix": ours.serve_unix, "tcp": ours.serve_tcp}
 
 def measure(options: Options) -> dict[str, Any]:
     turns = options.amount(TURNS, 3)
-    found: dict[str, list[dict[str, float]]] = {}
+    by_placement: dict[str, list[dict[str, float]]] = {}
     for _ in range(options.rounds):
         for name, serve in SERVE.items():
             with ExitStack() as stack:
@@ -36,8 +36,8 @@ def measure(options: Options) -> dict[str, Any]:
                     for server in servers:
                         server.pin(where.server)
                     figures = ask_client(client, medians, turns)
-                    found.setdefault(f"{name}, {where.name}", []).append(figures)
-    return {where: summary(rounds) for where, rounds in found.items()}
+                    by_placement.setdefault(f"{name}, {where.name}", []).append(figures)
+    return {where: summary(rounds) for where, rounds in by_placement.items()}
 
 
 def medians(clients: list[courier.Client[Any]], turns: int) -> dict[str, float]:

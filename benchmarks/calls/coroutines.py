@@ -20,10 +20,10 @@ show = pipelined.show
 
 def measure(options: Options) -> dict[str, Any]:
     calls = options.amount(CALLS, 1000)
-    found = take_turns(
+    by_placement = take_turns(
         CONTENDERS, pinned(), options.rounds, lambda pair: pair.measure(calls_per_s, calls)
     )
-    return {where: rates(turns, ["uvloop"]) for where, turns in found.items()}
+    return {where: rates(turns, ["uvloop"]) for where, turns in by_placement.items()}
 
 
 def calls_per_s(client: Client, n: int) -> float:

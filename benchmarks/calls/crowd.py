@@ -32,10 +32,10 @@ CONTENDERS = [ours.UNIX, ours.OVER_TCP, ours.IN_PROCESS]
 
 def measure(options: Options) -> dict[str, Any]:
     n_futures = options.amount(FUTURES, 1000)
-    each = options.amount(CLIENTS, 40) // PROCESSES
+    n_clients = options.amount(CLIENTS, 40) // PROCESSES
     return {
         "outstanding": take_turns_once(CONTENDERS, lambda pair: many_futures(pair, n_futures)),
-        "clients": {c.name: one_crowd(c, each) for c in CONTENDERS[:2]},
+        "clients": {c.name: one_crowd(c, n_clients) for c in CONTENDERS[:2]},
     }
 
 
@@ -61,18 +61,18 @@ def n_wrong(futures: list[Any], expected: list[int]) -> int:
     )
 
 
-def one_crowd(contender: Contender, each: int) -> dict[str, float]:
+def one_crowd(contender: Contender, n_clients: int) -> dict[str, float]:
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         server = Worker(stack, serve_many, contender.serve, f"{directory}/s")
         place = server.hear()
-        crowds = [Worker(stack, be_crowd, place, each) for _ in range(PROCESSES)]
+        crowds = [Worker(stack, be_crowd, place, n_clients) for _ in range(PROCESSES)]
         for crowd in crowds:
             crowd.hear()
         before = holdings.resident(server.pid)
         errors, seconds = all_at_once(crowds)
         grown = holdings.resident_peak(server.pid) - before
-    calls = each * PROCESSES * IN_FLIGHT * WAVES
+    calls = n_clients * PROCESSES * IN_FLIGHT * WAVES
     return {
         "calls": calls,
         "errors": errors,
@@ -116,8 +116,8 @@ def allow_many_files() -> None:
 
 def show(report: dict[str, Any]) -> None:
     columns = {"calls": ",", "errors": ",", "calls/s": ",.0f", "server +MiB": ".1f"}
-    for what, rows in report.items():
+    for title, rows in report.items():
         print()
-        table = Table(what, columns)
+        table = Table(title, columns)
         for name, row in rows.items():
             table.row(name, *row.values())

@@ -48,12 +48,12 @@ def measure(options: Options) -> dict[str, Any]:
 
 def of_rounds(rounds: list[dict[str, dict[str, float]]], way: str, base: str) -> dict[str, Any]:
     rows: dict[str, Any] = {
-        what: {
-            "ms": spread([each[what][way] * 1e3 for each in rounds]),
-            "blocking_ms": spread([each[what][base] * 1e3 for each in rounds]),
-            "to_blocking": spread([each[what][f"{way} to {base}"] for each in rounds]),
+        case: {
+            "ms": spread([turn[case][way] * 1e3 for turn in rounds]),
+            "blocking_ms": spread([turn[case][base] * 1e3 for turn in rounds]),
+            "to_blocking": spread([turn[case][f"{way} to {base}"] for turn in rounds]),
         }
-        for what in rounds[0]
+        for case in rounds[0]
     }
     return rows | {"worst_to_blocking": max(row["to_blocking"]["median"] for row in rows.values())}
 
@@ -70,18 +70,20 @@ def time_all(
     """Return by size and method: seconds of each way, and its ratio to the calls of the same turn."""
     import numpy as np
 
-    found: dict[str, dict[str, float]] = {}
+    rows: dict[str, dict[str, float]] = {}
     for size in sizes:
         array = np.full(SIZES[size] // 4, 1.5, dtype=np.float32)
-        for what, method in METHODS.items():
+        for operation, method in METHODS.items():
             timed_ways = {name: timed(way) for name, way in ways(clients, method, array).items()}
             times = in_turns(timed_ways, min(TURNS[size], most_turns), warm_up=UNCOUNTED)
-            row = {name: statistics.median(each) for name, each in times.items()}
+            row = {name: statistics.median(seconds) for name, seconds in times.items()}
             for way, base in BASES.items():
                 pairs = zip(times[way], times[base], strict=True)
-                row[f"{way} to {base}"] = statistics.median(took / other for took, other in pairs)
-            found[f"{size} {what}"] = row
-    return found
+                row[f"{way} to {base}"] = statistics.median(
+                    way_s / base_s for way_s, base_s in pairs
+                )
+            rows[f"{size} {operation}"] = row
+    return rows
 
 
 def ways(clients: list[courier.Client[Any]], method: str, array: Any) -> dict[str, Way]:
@@ -93,7 +95,9 @@ def ways(clients: list[courier.Client[Any]], method: str, array: Any) -> dict[st
         "call": lambda: call(array),
         "one future": lambda: submit(array).result(),
         "8 calls": lambda: [call(array) for _ in range(AT_ONCE)],
-        "8 futures": lambda: [each.result() for each in [submit(array) for _ in range(AT_ONCE)]],
+        "8 futures": lambda: [
+            future.result() for future in [submit(array) for _ in range(AT_ONCE)]
+        ],
         "3 calls": lambda: [call(array) for call in calls],
         "broadcast": lambda: to_all(array),
     }
@@ -103,6 +107,6 @@ def show(report: dict[str, Any]) -> None:
     print()
     table = Table("", {"ms (range)": ",.2f", "to calls (range)": ",.2f"}, width=28)
     for way, rows in report.items():
-        for what, row in rows.items():
+        for case, row in rows.items():
             if isinstance(row, dict):
-                table.row(f"{way:14}{what}", row["ms"], row["to_blocking"])
+                table.row(f"{way:14}{case}", row["ms"], row["to_blocking"])

@@ -34,18 +34,18 @@ PERCENTILES = {"p50": 50, "p99": 99, "p999": 99.9}
 
 def measure(options: Options) -> dict[str, Any]:
     seconds = options.amount(0.15, 0.02)
-    found = take_turns(
+    by_placement = take_turns(
         CONTENDERS, placements(), options.rounds, lambda pair: pair.measure(percentiles, seconds)
     )
     to_raw = {f"{name}_to_raw": (f"{name}_us", "raw unix") for name in PERCENTILES}
-    return {where: summaries(turns, to_raw) for where, turns in found.items()}
+    return {where: summaries(turns, to_raw) for where, turns in by_placement.items()}
 
 
 def percentiles(client: Client, seconds: float) -> dict[str, float]:
     assert client.time_calls is not None
     client.time_calls(seconds / 5)  # to warm up
     times = client.time_calls(seconds)
-    return {f"{name}_us": percentile(times, each) * 1e6 for name, each in PERCENTILES.items()}
+    return {f"{name}_us": percentile(times, percent) * 1e6 for name, percent in PERCENTILES.items()}
 
 
 def show(report: dict[str, Any]) -> None:
@@ -62,5 +62,10 @@ def show(report: dict[str, Any]) -> None:
         table = Table(where, columns)
         for name, row in rows.items():
             table.row(
-                name, *(row[f"{p}{what}"] for p in PERCENTILES for what in ("_us", "_to_raw"))
+                name,
+                *(
+                    row[f"{percent}{suffix}"]
+                    for percent in PERCENTILES
+                    for suffix in ("_us", "_to_raw")
+                ),
             )

@@ -56,22 +56,22 @@ def measure(options: Options) -> dict[str, Any]:
     contenders = available(CONTENDERS)
     n_clients = options.amount(CLIENTS, 2)
     seconds = options.amount(0.7, 0.05)
-    found: dict[str, dict[str, list[float]]] = {}
+    by_shape: dict[str, dict[str, list[float]]] = {}
     for i in range(options.rounds):
         with ExitStack() as stack:
             directory = stack.enter_context(tempfile.TemporaryDirectory())
             order = [
-                (each.name, Clients(stack, each, f"{directory}/{n}", n_clients))
-                for n, each in enumerate(contenders)
+                (contender.name, Clients(stack, contender, f"{directory}/{n}", n_clients))
+                for n, contender in enumerate(contenders)
             ]
             for shape, at_once in AT_ONCE.items():
                 for where in (placements()[0], *unpinned()):
-                    by_name = found.setdefault(
-                        f"{shape}, {where.name}", {each.name: [] for each in contenders}
+                    by_name = by_shape.setdefault(
+                        f"{shape}, {where.name}", {contender.name: [] for contender in contenders}
                     )
                     for name, clients in order if i % 2 else reversed(order):
                         by_name[name].append(clients.calls_per_s(where, at_once, seconds))
-    return {shape: rates(by_name, ["uvloop"]) for shape, by_name in found.items()}
+    return {shape: rates(by_name, ["uvloop"]) for shape, by_name in by_shape.items()}
 
 
 def warm_up(client: Client) -> None:

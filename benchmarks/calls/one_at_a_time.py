@@ -73,12 +73,12 @@ def measure(options: Options) -> dict[str, Any]:
     )["unpinned"]
     rows: dict[str, Any] = {}
     for i, n in enumerate(callers):
-        us = {name: [turn[i]["us"] for turn in each] for name, each in turns.items()}
-        for name, each in turns.items():
+        us = {name: [turn[i]["us"] for turn in own_turns] for name, own_turns in turns.items()}
+        for name, own_turns in turns.items():
             rows[f"{n} callers, {name}"] = {
                 "us": spread(us[name]),
                 "to_ordinary": ratios(us[name], us[ORDINARY]),
-                "calls_per_s": spread(turn[i]["calls_per_s"] for turn in each),
+                "calls_per_s": spread(turn[i]["calls_per_s"] for turn in own_turns),
             }
     most = max(figures["most_at_once"] for turn in turns[IN_TURN] for figures in turn)
     return {"rows": rows, "most_at_once": most}

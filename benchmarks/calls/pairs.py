@@ -54,11 +54,11 @@ def unpinned() -> list[Placement]:
 
 def placements() -> list[Placement]:
     """Return all, in the order in which they are tried."""
-    first, *others = sorted(os.sched_getaffinity(0))
-    found = [Placement("one core", {first}, {first}), *unpinned()]
-    if others:
-        found += [Placement("two cores", {first}, {others[0]}), *unpinned()]
-    return found
+    first_core, *other_cores = sorted(os.sched_getaffinity(0))
+    order = [Placement("one core", {first_core}, {first_core}), *unpinned()]
+    if other_cores:
+        order += [Placement("two cores", {first_core}, {other_cores[0]}), *unpinned()]
+    return order
 
 
 def pinned() -> list[Placement]:
@@ -81,10 +81,10 @@ def start_client(stack: ExitStack, connect: Callable[[Any], Any], place: Any = N
 
 def ask_client(client: Worker, measure: Callable[..., Any], *args: Any) -> Any:
     """Return what `measure(client, *args)` finds in that process. Raises Failed if a call fails."""
-    found = client.ask((measure, args))
-    if isinstance(found, Failed):
-        raise found
-    return found
+    answer = client.ask((measure, args))
+    if isinstance(answer, Failed):
+        raise answer
+    return answer
 
 
 def _be_client(connect: Callable[[Any], Any], pipe: Connection) -> None:
@@ -137,7 +137,7 @@ def take_turns(
 
     A contender that fails is named and left out: from the turns to come, and from what is found.
     """
-    found: dict[str, Turns] = {placement.name: {} for placement in where}
+    by_placement: dict[str, Turns] = {placement.name: {} for placement in where}
     taking_part = available(contenders)
     for i in range(rounds):
         with ExitStack() as stack:
@@ -158,11 +158,11 @@ def take_turns(
                         )
                         taking_part.remove(pair.contender)
                         continue
-                    found[placement.name].setdefault(pair.contender.name, []).append(figure)
+                    by_placement[placement.name].setdefault(pair.contender.name, []).append(figure)
     names = [contender.name for contender in taking_part]
     return {
         placement: {name: turns[name] for name in names if name in turns}
-        for placement, turns in found.items()
+        for placement, turns in by_placement.items()
     }
 
 
@@ -170,8 +170,8 @@ def take_turns_once(
     contenders: Sequence[Contender], measure: Callable[[Pair], Any]
 ) -> dict[str, Any]:
     """Return what `measure` finds out about each, unpinned, in one turn."""
-    found = take_turns(contenders, unpinned(), 1, measure)[UNPINNED]
-    return {name: turn for name, (turn,) in found.items()}
+    turns = take_turns(contenders, unpinned(), 1, measure)[UNPINNED]
+    return {name: turn for name, (turn,) in turns.items()}
 
 
 def summaries(
@@ -183,26 +183,26 @@ def summaries(
         turns: The figures by name.
         to: The name of a ratio → its figure, and the contender whose figure it is compared with.
     """
-    found = {name: summary(each) for name, each in turns.items() if each}
+    spreads = {name: summary(rounds) for name, rounds in turns.items() if rounds}
     for ratio, (figure, base) in (to or {}).items():
         if base not in turns:
             continue
         base_figures = [turn[figure] for turn in turns[base]]
-        for name in found:
-            found[name][ratio] = ratios([turn[figure] for turn in turns[name]], base_figures)
-    return found
+        for name in spreads:
+            spreads[name][ratio] = ratios([turn[figure] for turn in turns[name]], base_figures)
+    return spreads
 
 
 def rates(turns: dict[str, list[float]], bases: Sequence[str]) -> dict[str, Any]:
     """Return each contender's calls a second, and these to those of the bases that took part."""
     return {
-        name: {"calls_per_s": spread(each)}
+        name: {"calls_per_s": spread(values)}
         | {
-            f"to_{base.replace(' ', '_')}": ratios(each, turns[base])
+            f"to_{base.replace(' ', '_')}": ratios(values, turns[base])
             for base in bases
             if base in turns
         }
-        for name, each in turns.items()
+        for name, values in turns.items()
     }
 
 

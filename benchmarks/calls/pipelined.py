@@ -26,13 +26,13 @@ CONTENDERS = [
 
 def measure(options: Options) -> dict[str, Any]:
     calls = options.amount(CALLS, 200)
-    found = take_turns(
+    by_placement = take_turns(
         CONTENDERS,
         pinned(),
         options.rounds,
         lambda pair: pair.measure(calls_per_s, int(calls * pair.contender.share)),
     )
-    return {where: rates(turns, ["raw batched", "uvloop"]) for where, turns in found.items()}
+    return {where: rates(turns, ["raw batched", "uvloop"]) for where, turns in by_placement.items()}
 
 
 def calls_per_s(client: Client, n: int) -> float:
@@ -46,9 +46,9 @@ def rate_of(call_all: Callable[[int], Any], n: int) -> float:
     times = []
     for _ in range(3):
         began = time.perf_counter()
-        kept = call_all(n)
+        result = call_all(n)
         times.append(time.perf_counter() - began)
-        del kept  # to free 20,000 futures takes a while, too
+        del result  # to free 20,000 futures takes a while, too
     return n / sorted(times)[1]
 
 

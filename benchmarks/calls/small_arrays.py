@@ -30,7 +30,7 @@ ALONE_ONLY = ("zmq",)  # these send arrays, and nothing else
 
 def measure(options: Options) -> dict[str, Any]:
     seconds = options.amount(0.05, 0.005)
-    found = take_turns(
+    by_placement = take_turns(
         CONTENDERS,
         pinned(),
         options.rounds,
@@ -38,10 +38,10 @@ def measure(options: Options) -> dict[str, Any]:
     )
     return {
         placement: {
-            name: {value: summary(value, turns, each["raw unix"]) for value in turns[0]}
-            for name, turns in each.items()
+            name: {value: summary(value, turns, by_name["raw unix"]) for value in turns[0]}
+            for name, turns in by_name.items()
         }
-        for placement, each in found.items()
+        for placement, by_name in by_placement.items()
     }
 
 
@@ -82,10 +82,10 @@ def p50_us(client: Client, value: Any, seconds: float) -> float:
 
 def summary(value: str, turns: list[dict[str, float]], raw: list[dict[str, float]]) -> Any:
     own = [turn[value] for turn in turns]
-    found = {"p50_us": spread(own), "to_raw": ratios(own, [turn[value] for turn in raw])}
+    spreads = {"p50_us": spread(own), "to_raw": ratios(own, [turn[value] for turn in raw])}
     if INT in turns[0]:
-        found["to_int"] = ratios(own, [turn[INT] for turn in turns])
-    return found
+        spreads["to_int"] = ratios(own, [turn[INT] for turn in turns])
+    return spreads
 
 
 def show(report: dict[str, Any]) -> None:

@@ -105,7 +105,7 @@ def more_than(before: Belongings) -> Belongings:
     # A thread that has been joined is still in /proc for a moment.
     wait_until(lambda: belongings() == before, 5, pause_s=0.05)
     now = belongings()
-    return {what: now[what] - n for what, n in before.items()}
+    return {kind: now[kind] - n for kind, n in before.items()}
 
 
 def measure(options: Options) -> dict[str, Any]:
@@ -114,8 +114,8 @@ def measure(options: Options) -> dict[str, Any]:
     return max(rounds, key=badness) | {"rounds": rounds}
 
 
-def badness(found: dict[str, Any]) -> tuple[int, float]:
-    return sum(found["left"].values()), max(found["client_mib"], found["server_mib"])
+def badness(figures: dict[str, Any]) -> tuple[int, float]:
+    return sum(figures["left"].values()), max(figures["client_mib"], figures["server_mib"])
 
 
 def soak(calls: int) -> dict[str, Any]:
@@ -134,18 +134,18 @@ def soak(calls: int) -> dict[str, Any]:
             for name, side in sides.items():
                 samples[name].append(footprint([side.pid]))
         seconds = time.perf_counter() - began
-        left = [side.ask(0) for side in sides.values()]
+        leftovers = [side.ask(0) for side in sides.values()]
     return {
         "calls": SAMPLES * blocks * BLOCK,
         "calls_per_s": SAMPLES * blocks * BLOCK / seconds,
-        **{name: growth(found) / MIB for name, found in samples.items()},
+        **{name: growth(values) / MIB for name, values in samples.items()},
         "samples": samples,
-        "left": {what: left[0][what] + left[1][what] for what in left[0]},
+        "left": {kind: leftovers[0][kind] + leftovers[1][kind] for kind in leftovers[0]},
     }
 
 
 def show(report: dict[str, Any]) -> None:
-    left = ", ".join(f"{n} {what}" for what, n in report["left"].items())
+    leftovers = ", ".join(f"{n} {kind}" for kind, n in report["left"].items())
     print(f"\n{report['calls']:,} calls at {report['calls_per_s']:,.0f}/s")
     print(f"client +{report['client_mib']:.2f} MiB, server +{report['server_mib']:.2f} MiB")
-    print(f"left after the close: {left}")
+    print(f"left after the close: {leftovers}")

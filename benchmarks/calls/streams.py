@@ -82,7 +82,7 @@ async def count_async(items: Any) -> int:
 
 def delays(items: Iterable[float]) -> list[float]:
     """Return how late each is; between two processes, since the clock is the machine's."""
-    return [time.perf_counter() - given for given in items]
+    return [time.perf_counter() - given_at for given_at in items]
 
 
 async def echo_async(value: Any) -> Any:
@@ -90,7 +90,7 @@ async def echo_async(value: Any) -> Any:
 
 
 async def delays_async(items: Any) -> list[float]:
-    return [time.perf_counter() - given async for given in items]
+    return [time.perf_counter() - given_at async for given_at in items]
 
 
 METHODS = (
@@ -123,10 +123,10 @@ CONTENDERS = [Contender("courier", serve, ours.connected)]
 def measure(options: Options) -> dict[str, Any]:
     n = options.amount(100_000, 2_000)
     n_lone = options.amount(60, 5)
-    found = take_turns(
+    by_placement = take_turns(
         CONTENDERS, unpinned(), options.rounds, lambda pair: pair.measure(time_all, n, n_lone)
     )
-    rounds: list[dict[str, dict[str, float]]] = found["unpinned"]["courier"]
+    rounds: list[dict[str, dict[str, float]]] = by_placement["unpinned"]["courier"]
     calls_per_s = [each["items_per_s"][CALLS] for each in rounds]
     delays_us = by_way(rounds, "delay_us")
     rates = {
@@ -149,8 +149,8 @@ def measure(options: Options) -> dict[str, Any]:
     }
 
 
-def by_way(rounds: list[dict[str, dict[str, float]]], what: str) -> dict[str, list[float]]:
-    return {way: [each[what][way] for each in rounds] for way in rounds[0][what]}
+def by_way(rounds: list[dict[str, dict[str, float]]], figure: str) -> dict[str, list[float]]:
+    return {way: [turn[figure][way] for turn in rounds] for way in rounds[0][figure]}
 
 
 def time_all(client: Any, n: int, n_lone: int) -> dict[str, dict[str, float]]:
@@ -168,9 +168,9 @@ def run_n(run: Callable[[int], int], way: str, n: int) -> float:
     """Return items a second; of calls a tenth as many, since they take so long."""
     n = n // 10 if way == CALLS else n
     began = time.perf_counter()
-    done = run(n)
+    n_items = run(n)
     took = time.perf_counter() - began
-    assert done == n, (way, done, n)
+    assert n_items == n, (way, n_items, n)
     return n / took
 
 
@@ -203,21 +203,21 @@ def lone_ways(client: Any) -> dict[str, Callable[[int], list[float]]]:
 
 
 def lone_calls(call: Callable[[float], Any], n: int) -> list[float]:
-    found = []
+    delays_s = []
     for began in times(n):
         call(began)
-        found.append(time.perf_counter() - began)
-    return found
+        delays_s.append(time.perf_counter() - began)
+    return delays_s
 
 
 async def lone_calls_async(call: Callable[[float], Any], n: int) -> list[float]:
-    found = []
+    delays_s = []
     for _ in range(n):
         await asyncio.sleep(PAUSE_S)
         began = time.perf_counter()
         await call(began)
-        found.append(time.perf_counter() - began)
-    return found
+        delays_s.append(time.perf_counter() - began)
+    return delays_s
 
 
 def show(report: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ CONTENDERS = [
 
 def measure(options: Options) -> dict[str, Any]:
     seconds = options.amount(0.3, 0.02)
-    found = take_turns(
+    by_placement = take_turns(
         CONTENDERS,
         pinned(),
         options.rounds,
@@ -37,7 +37,7 @@ def measure(options: Options) -> dict[str, Any]:
                 {name: [turn[i] for turn in turns] for name, turns in by_name.items()},
                 [raw.LOCKED.name],
             )
-            for where, by_name in found.items()
+            for where, by_name in by_placement.items()
         }
         for i, callers in enumerate(CALLERS)
     }

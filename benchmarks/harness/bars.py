@@ -28,12 +28,12 @@ class Bar:
 
     def figure_in(self, report: dict[str, Any]) -> float | None:
         """Return the figure; None where it was not measured."""
-        found: Any = report
+        value: Any = report
         for key in self.figure.split("/"):
-            if not isinstance(found, dict) or key not in found:
+            if not isinstance(value, dict) or key not in value:
                 return None
-            found = found[key]
-        return float(found["median"] if isinstance(found, dict) else found)
+            value = value[key]
+        return float(value["median"] if isinstance(value, dict) else value)
 
     def verdict(self, report: dict[str, Any]) -> str:
         """Return whether it holds, in words."""
@@ -45,20 +45,20 @@ class Bar:
     def line(self, report: dict[str, Any]) -> str:
         """Return the promise, the figure, and the verdict."""
         figure = self.figure_in(report)
-        shown = "–"
+        value = "–"
         if figure is not None:
-            shown = f"{figure:,.2f}" if figure < 1000 else f"{figure:,.0f}"
+            value = f"{figure:,.2f}" if figure < 1000 else f"{figure:,.0f}"
         limit = f"{self.sign} {self.limit:,g} {self.unit}"
-        return f"{self.what:58}{shown:>10}   {limit:18}{self.verdict(report)}"
+        return f"{self.what:58}{value:>10}   {limit:18}{self.verdict(report)}"
 
 
 def parse(table: str) -> tuple[Bar, ...]:
     """Return the bars of a table whose lines are `what | figure | sign limit unit`."""
     bars = []
     for line in table.strip().splitlines():
-        what, figure, promise = (cell.strip() for cell in line.split("|"))
+        title, figure, promise = (cell.strip() for cell in line.split("|"))
         sign, limit, *unit = promise.split()
-        bars.append(Bar(what, figure, sign, float(limit), " ".join(unit)))
+        bars.append(Bar(title, figure, sign, float(limit), " ".join(unit)))
     return tuple(bars)
 
 

@@ -45,8 +45,8 @@ class Parser(argparse.ArgumentParser):
             self.add_argument(*flags, dest=name, action=_Several, nargs="*", default=default)
         else:
             kind = str if default is None else type(default)
-            shown = "" if default is None else f"by default {default}"
-            self.add_argument(*flags, dest=name, type=kind, default=default, help=shown)
+            explanation = "" if default is None else f"by default {default}"
+            self.add_argument(*flags, dest=name, type=kind, default=default, help=explanation)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Return the options. In a process of `processes.apart`, run what it is for, and exit."""
@@ -75,16 +75,16 @@ def _run_apart() -> NoReturn:
     raise SystemExit
 
 
-def write_report(path: Path, found: Mapping[str, Any]) -> None:
+def write_report(path: Path, results: Mapping[str, Any]) -> None:
     """Write what was found, beside where, when and with what it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": machine.describe(), **found}, indent=1) + "\n")
+    path.write_text(json.dumps({"machine": machine.describe(), **results}, indent=1) + "\n")
 
 
-def finish(options: Any, found: Mapping[str, Any], faults: list[str] | None = None) -> NoReturn:
+def finish(options: Any, results: Mapping[str, Any], faults: list[str] | None = None) -> NoReturn:
     """Print what is not as it should be, write the report if one is wanted, and exit."""
     for fault in faults or ():
         print(f"FAILED: {fault}")
     if options.json:
-        write_report(options.json, found)
+        write_report(options.json, results)
     raise SystemExit(1 if faults else 0)

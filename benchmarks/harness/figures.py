@@ -20,14 +20,14 @@ def in_turns(
     So whatever else the machine does hits all of them alike. Every second round has the order turned around.
     The rounds to warm up are not counted.
     """
-    found: dict[str, list[T]] = {name: [] for name in contenders}
+    figures: dict[str, list[T]] = {name: [] for name in contenders}
     for number in range(-warm_up, rounds):
         order = list(contenders.items())
         for name, measure in reversed(order) if number % 2 else order:
             figure = measure()
             if number >= 0:
-                found[name].append(figure)
-    return found
+                figures[name].append(figure)
+    return figures
 
 
 def timed(act: Callable[[], object]) -> Callable[[], float]:
@@ -35,9 +35,9 @@ def timed(act: Callable[[], object]) -> Callable[[], float]:
 
     def measure() -> float:
         began = time.perf_counter()
-        kept = act()
+        result = act()
         took_s = time.perf_counter() - began
-        del kept
+        del result
         return took_s
 
     return measure
@@ -45,13 +45,13 @@ def timed(act: Callable[[], object]) -> Callable[[], float]:
 
 def spread(values: Iterable[float]) -> Spread:
     """Return the median of the rounds, with the range."""
-    each = list(values)
-    return {"median": statistics.median(each), "min": min(each), "max": max(each)}
+    numbers = list(values)
+    return {"median": statistics.median(numbers), "min": min(numbers), "max": max(numbers)}
 
 
 def ratios(values: Sequence[float], base: Sequence[float]) -> Spread:
     """Return the spread of ratios that compare within a round."""
-    return spread(value / other for value, other in zip(values, base, strict=True))
+    return spread(value / base_value for value, base_value in zip(values, base, strict=True))
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
@@ -62,14 +62,14 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 def percentiles(values: Iterable[float], unit: str = "") -> dict[str, float]:
     """Return p50, p99 and max."""
-    each = list(values)
-    found = {"p50": percentile(each, 50), "p99": percentile(each, 99), "max": max(each)}
-    return {f"{name}{unit}": value for name, value in found.items()}
+    numbers = list(values)
+    figures = {"p50": percentile(numbers, 50), "p99": percentile(numbers, 99), "max": max(numbers)}
+    return {f"{name}{unit}": value for name, value in figures.items()}
 
 
 def summary(rounds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
     """Return the spread of each figure over the rounds."""
-    return {figure: spread(each[figure] for each in rounds) for figure in rounds[0]}
+    return {figure: spread(turn[figure] for turn in rounds) for figure in rounds[0]}
 
 
 class Table:
@@ -92,10 +92,10 @@ class Table:
     def row(self, name: object, *figures: Any) -> None:
         """Print a row."""
         cells = zip(self._columns.items(), figures, strict=True)
-        shown = [
+        texts = [
             f"{_shown(figure, *column):>{self._width_of(column[0])}}" for column, figure in cells
         ]
-        print(f"{name!s:{self._width}}" + "".join(shown), flush=True)
+        print(f"{name!s:{self._width}}" + "".join(texts), flush=True)
 
     def _width_of(self, head: str) -> int:
         return 30 if head.endswith(RANGE) else max(len(head) + 2, 11)
@@ -105,8 +105,8 @@ def _shown(figure: Any, head: str, spec: str) -> str:
     if figure is None:
         return "–"
     if isinstance(figure, dict):
-        shown = format(figure["median"], spec)
+        text = format(figure["median"], spec)
         if not head.endswith(RANGE):
-            return shown
-        return f"{shown} ({figure['min']:{spec}} to {figure['max']:{spec}})"
+            return text
+        return f"{text} ({figure['min']:{spec}} to {figure['max']:{spec}})"
     return str(figure) if isinstance(figure, str) else format(figure, spec)

@@ -42,11 +42,11 @@ def growth(samples: Sequence[float]) -> float:
 
 def children(pid: int | str) -> list[int]:
     """Return the children of a process, zombies counted."""
-    found: list[int] = []
+    pids: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
-            found += map(int, path.read_text().split())
-    return found
+            pids += map(int, path.read_text().split())
+    return pids
 
 
 class MarkedScript:
@@ -81,20 +81,20 @@ class MarkedScript:
 
     def processes(self) -> set[int]:
         """Return the processes that carry the mark, zombies not counted."""
-        found = set()
+        pids = set()
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
                 if entry.name.isdigit() and self._mark.encode() in (entry / "environ").read_bytes():
-                    found.add(int(entry.name))
-        return found
+                    pids.add(int(entry.name))
+        return pids
 
     def left_over(self, spared: set[int] | None = None) -> list[str]:
         """Return the processes that are still there, and files of theirs that are no logs."""
-        left = [f"process {pid}" for pid in self.processes() - (spared or set())]
+        leftovers = [f"process {pid}" for pid in self.processes() - (spared or set())]
         # Folders may be removed while we walk.
-        for at, folders, names in os.walk(Path(self.directory, f"launchpad-{os.getuid()}")):
-            left += [str(Path(at, name)) for name in (*folders, *names)]
-        return left
+        for folder, folders, names in os.walk(Path(self.directory, f"launchpad-{os.getuid()}")):
+            leftovers += [str(Path(folder, name)) for name in (*folders, *names)]
+        return leftovers
 
 
 def resident_peak(pid: int) -> int:
@@ -123,34 +123,34 @@ def footprint(pids: Sequence[int]) -> int:
 
 def _shared(pids: Sequence[int]) -> dict[int, int]:
     """Return the bytes of each file in memory, by inode."""
-    mapped: dict[int, int] = {}
-    held: dict[int, int] = {}
+    mapped_files: dict[int, int] = {}
+    open_files: dict[int, int] = {}
     for pid in pids:
-        mapped |= dict(_mapped(pid))
-        held |= dict(_held(pid))
-    return mapped | held
+        mapped_files |= dict(_mapped(pid))
+        open_files |= dict(_held(pid))
+    return mapped_files | open_files
 
 
 def _mapped(pid: int) -> list[tuple[int, int]]:
-    found = []
+    files = []
     with open(f"/proc/{pid}/maps") as lines:
         for line in lines:
             if "/memfd:" in line or "/dev/shm/" in line:
                 span, _, _, _, inode, _ = line.split(maxsplit=5)
                 begin, end = (int(number, 16) for number in span.split("-"))
-                found.append((int(inode), end - begin))
-    return found
+                files.append((int(inode), end - begin))
+    return files
 
 
 def _held(pid: int) -> list[tuple[int, int]]:
-    found = []
+    files = []
     for name in os.listdir(f"/proc/{pid}/fd"):
         path = f"/proc/{pid}/fd/{name}"
         with suppress(OSError):  # closed meanwhile
             if os.readlink(path).startswith(("/memfd:", "/dev/shm/")):
                 status = os.stat(path)
-                found.append((status.st_ino, status.st_blocks * 512))
-    return found
+                files.append((status.st_ino, status.st_blocks * 512))
+    return files
 
 
 def _field(path: str, name: str) -> int:
@@ -169,7 +169,8 @@ class Peak:
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._pids = pids
-        self._before = self._most = footprint(pids)
+        self._before = footprint(pids)
+        self._most = self._before
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 

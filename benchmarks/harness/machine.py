@@ -35,19 +35,25 @@ def describe() -> dict[str, Any]:
         "kernel": platform.release(),
         "halt_poll_ns": halt_poll_ns(),
         "python": platform.python_version(),
-        "versions": {name: version for name in PEERS if (version := version_of(name))},
+        "versions": versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of those peers that are installed."""
+    version_by_name = {name: version_of(name) for name in PEERS}
+    return {name: version for name, version in version_by_name.items() if version}
 
 
 def in_words(machine: dict[str, Any]) -> str:
     """Return it as two lines."""
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    peers = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     is_slow_to_wake = machine.get("halt_poll_ns") == 0
     halts = "; idle cores halt at once, and wake slowly" if is_slow_to_wake else ""
     return (
         f"{machine['date']} at {machine['commit']}: {machine['cpu']}, {machine['cores']} cores, "
         f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, load {machine['load']}{halts}\n"
-        f"Python {machine['python']}, {versions}"
+        f"Python {machine['python']}, {peers}"
     )
 
 

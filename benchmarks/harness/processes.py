@@ -47,10 +47,10 @@ def apart(
 ) -> Any:
     """Run a function of this script in a new interpreter, and return its result; both go as JSON."""
     command = command_apart(function, *args, python=python)
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=env or environment(), stdout=subprocess.PIPE, text=True, check=True
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def run_threads(*mains: Callable[[], object]) -> None:

@@ -120,13 +120,13 @@ class WithToken(Attempt):
 Kind = Callable[[Target, random.Random], None]
 
 
-def _kinds(of: type[Attempt]) -> list[Kind]:
-    names = [name for name in vars(of) if not name.startswith("_")]
-    return [partial(_send_one, of, name) for name in names]
+def _kinds(attempt_class: type[Attempt]) -> list[Kind]:
+    names = [name for name in vars(attempt_class) if not name.startswith("_")]
+    return [partial(_send_one, attempt_class, name) for name in names]
 
 
-def _send_one(of: type[Attempt], name: str, target: Target, rng: random.Random) -> None:
-    getattr(of(target, rng), name)()
+def _send_one(attempt_class: type[Attempt], name: str, target: Target, rng: random.Random) -> None:
+    getattr(attempt_class(target, rng), name)()
 
 
 ANYONE = _kinds(WithoutToken)

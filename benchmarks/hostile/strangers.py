@@ -79,10 +79,10 @@ def verdict(answer: bytes) -> str:
 
 def dial_raw(target: Target) -> socket.socket:
     if target.transport == "unix":
-        found = transport.find(target.address).connect(target.address, CHECK_EVERY_S)
-        assert isinstance(found, socket.socket)
-        found.settimeout(CHECK_EVERY_S)
-        return found
+        sock = transport.find(target.address).connect(target.address, CHECK_EVERY_S)
+        assert isinstance(sock, socket.socket)
+        sock.settimeout(CHECK_EVERY_S)
+        return sock
     _, host, port = target.address.split(":")
     return socket.create_connection((host, int(port)), CHECK_EVERY_S)
 
@@ -102,15 +102,15 @@ def dial_tls(target: Target, credentials: Credentials | None) -> socket.socket |
 @functools.lru_cache
 def context(credentials: Credentials | None) -> ssl.SSLContext:
     """Return a context that checks nothing."""
-    found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    found.check_hostname = False
-    found.verify_mode = ssl.CERT_NONE
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname = False
+    tls.verify_mode = ssl.CERT_NONE
     if credentials is not None:
         with tempfile.NamedTemporaryFile() as file:
             file.write(credentials.cert_pem + b"\n" + credentials.key_pem)
             file.flush()
-            found.load_cert_chain(file.name)
-    return found
+            tls.load_cert_chain(file.name)
+    return tls
 
 
 @functools.cache

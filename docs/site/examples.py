@@ -19,5 +19,5 @@ class Fenced(Extension):
             obj.docstring.value = EXAMPLE.sub(_fence, f"{obj.docstring.value}\n").rstrip()
 
 
-def _fence(found: re.Match[str]) -> str:
-    return f"Example:\n    ```python\n{found[1].rstrip()}\n    ```\n\n"
+def _fence(match: re.Match[str]) -> str:
+    return f"Example:\n    ```python\n{match[1].rstrip()}\n    ```\n\n"

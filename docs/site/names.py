@@ -102,8 +102,8 @@ class PublicName:
     @property
     def example(self) -> str:
         """The code in its docstring."""
-        found = EXAMPLE.search(f"{self.doc}\n")
-        return textwrap.dedent(found[1]).strip() if found else ""
+        match = EXAMPLE.search(f"{self.doc}\n")
+        return textwrap.dedent(match[1]).strip() if match else ""
 
     @property
     def is_module(self) -> bool:
@@ -113,26 +113,26 @@ class PublicName:
 
 def public_names() -> list[PublicName]:
     """Return all of them, first those that people need first."""
-    found: dict[int, PublicName] = {}
+    by_id: dict[int, PublicName] = {}
     for package in PACKAGES:
         module = importlib.import_module(package)
         for name in module.__all__:
             value = getattr(module, name)
             short = f"{package}.{name}".replace("launchpad", "lp", 1)
-            if id(value) in found:
-                found[id(value)].names.append(short)
+            if id(value) in by_id:
+                by_id[id(value)].names.append(short)
             else:
-                found[id(value)] = PublicName([short], _path(value, package, name), value)
+                by_id[id(value)] = PublicName([short], _path(value, package, name), value)
     for (
-        each
-    ) in found.values():  # lp.current and lp.get_context: the former is what it is called itself
-        each.names.sort(key=lambda name: (name.count("."), each.own_name not in name))
-    return sorted(found.values(), key=_place)
+        public_name
+    ) in by_id.values():  # lp.current and lp.get_context: the former is what it is called itself
+        public_name.names.sort(key=lambda name: (name.count("."), public_name.own_name not in name))
+    return sorted(by_id.values(), key=_place)
 
 
-def _place(each: PublicName) -> tuple[int, str]:
-    place = FIRST.index(each.name) if each.name in FIRST else len(FIRST)
-    return place, each.name.lower()
+def _place(public_name: PublicName) -> tuple[int, str]:
+    place = FIRST.index(public_name.name) if public_name.name in FIRST else len(FIRST)
+    return place, public_name.name.lower()
 
 
 def _path(value: Any, package: str, name: str) -> str:

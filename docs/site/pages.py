@@ -35,12 +35,17 @@ _page_of = {name: page for page, each in _reference.items() for name in each.nam
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Orders the pages: those of docs/ as docs/README.md lists them."""
     subjects: dict[str, list[dict[str, str]]] = {subject: [] for subject in names.SUBJECTS}
-    for page, each in _reference.items():
-        subjects[each.subject].append({each.name: page})
+    for page, public_name in _reference.items():
+        subjects[public_name.subject].append({public_name.name: page})
     config.nav = [
         {"launchpad": "README.md"},
         {"Documentation": ["docs/README.md", *_reading_order()]},
-        {"API reference": [f"{REFERENCE}/README.md", *({s: each} for s, each in subjects.items())]},
+        {
+            "API reference": [
+                f"{REFERENCE}/README.md",
+                *({s: public_name} for s, public_name in subjects.items()),
+            ]
+        },
         {
             "Examples": [
                 "examples/README.md",
@@ -57,7 +62,8 @@ def _reading_order() -> list[dict[str, list[str]]]:
     sections: dict[str, list[str]] = {}
     title = ""
     for line in (ROOT / "docs/README.md").read_text().splitlines():
-        if heading := re.match(r"\*\*(.+)\*\*", line):
+        heading = re.match(r"\*\*(.+)\*\*", line)
+        if heading:
             title = heading[1]
         links = re.findall(r"\]\(([\w/]+\.md)\)", line)
         sections.setdefault(title, []).extend(f"docs/{link}" for link in links)
@@ -75,34 +81,38 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for file in [*files]:
         if not file.src_uri.startswith("assets/") and not file.generated_by:
             files.remove(file)
-    kept = _paths("*.md", "docs/**/*.md", "examples/README.md", "examples/**/README.md", *STATIC)
-    for path in kept:
+    paths = _paths("*.md", "docs/**/*.md", "examples/README.md", "examples/**/README.md", *STATIC)
+    for path in paths:
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     with importlib.resources.as_file(importlib.resources.files("mermaidx")) as package:
         path = str(package / "assets" / "mermaid.js")
         files.append(File.generated(config, MERMAID, abs_src_path=path))
-    for page, each in _reference.items():
-        files.append(File.generated(config, page, content=_reference_page(each)))
+    for page, public_name in _reference.items():
+        files.append(File.generated(config, page, content=_reference_page(public_name)))
     files.append(File.generated(config, f"{REFERENCE}/README.md", content=_reference_index()))
     return files
 
 
-def _reference_page(each: names.PublicName) -> str:
-    options: dict[str, Any] = {"heading": each.name, "toc_label": each.name}
-    text = f"---\ntitle: {each.name}\n---\n"
-    members = [*names.members(each.value)] if each.is_module else []
+def _reference_page(public_name: names.PublicName) -> str:
+    options: dict[str, Any] = {"heading": public_name.name, "toc_label": public_name.name}
+    text = f"---\ntitle: {public_name.name}\n---\n"
+    members = [*names.members(public_name.value)] if public_name.is_module else []
     if members:
         options["members"] = False
-    text += f"::: {each.path}\n    options: {options}\n"
-    if len(each.names) > 1:
-        text += f"\nAlso `{'`, `'.join(each.names[1:])}`.\n"
+    text += f"::: {public_name.path}\n    options: {options}\n"
+    if len(public_name.names) > 1:
+        text += f"\nAlso `{'`, `'.join(public_name.names[1:])}`.\n"
     return text + "".join(_line(name) for name in members)
 
 
 def _reference_index() -> str:
     text = "# API reference\n\nEvery public name, with an example that was run. `import launchpad as lp`.\n"
     for subject in names.SUBJECTS:
-        inside = [each.name for each in _reference.values() if each.subject == subject]
+        inside = [
+            public_name.name
+            for public_name in _reference.values()
+            if public_name.subject == subject
+        ]
         text += f"\n## {subject}\n\n" + "".join(map(_line, inside))
     return text
 
@@ -143,7 +153,8 @@ def on_page_content(html: str, page: Page, **_: Any) -> str:
     to_root = "../" * page.url.count("/")
 
     def to_reference(code: re.Match[str]) -> str:
-        if (source := _page_of.get(code[1])) is None or source == page.file.src_uri:
+        source = _page_of.get(code[1])
+        if source is None or source == page.file.src_uri:
             return code[0]
         return f'<a href="{to_root}{source.removesuffix(".md")}/">{code[0]}</a>'
 
@@ -158,5 +169,5 @@ _NAME = re.compile(r"(?<!\">)<code>(lp\.[\w.]+)(?:\([^<]*\))?</code>")
 
 def on_post_build(config: MkDocsConfig) -> None:
     """Looks where all links lead, those of menus and of the reference too."""
-    for each in links.broken(Path(config.site_dir)):
-        _log.warning(each)  # which fails the build, as it is strict
+    for fault in links.broken(Path(config.site_dir)):
+        _log.warning(fault)  # which fails the build, as it is strict

@@ -25,7 +25,8 @@ from launchpad.view.status_lines import lines_of
 from launchpad.view.terminal import Top
 
 IMAGES = Path(__file__).parents[1] / "images"
-COLUMNS, ROWS = 104, 30
+COLUMNS = 104
+ROWS = 30
 WATCHED_S = 4.0
 
 
@@ -37,7 +38,10 @@ def main() -> None:
             status=lambda: [asdict(row) for row in running.status()],
             metrics=running.metrics,
         )
-        while (shard := running.status()[0]).attempt < 2 or shard.state != "running":
+        while True:
+            shard = running.status()[0]
+            if shard.attempt >= 2 and shard.state == "running":
+                break
             time.sleep(0.1)
         asyncio.run(draw_top(client, f"ps · {running.run_id} · local_mp"))
         draw_status_lines(client, running)

@@ -46,8 +46,8 @@ class Reused:
 
 
 def send(sock: socket.socket, data: memoryview) -> None:
-    sent = sock.sendmsg([SIZE.pack(data.nbytes), data]) - SIZE.size
-    sock.sendall(data[sent:])
+    n_sent = sock.sendmsg([SIZE.pack(data.nbytes), data]) - SIZE.size
+    sock.sendall(data[n_sent:])
 
 
 def answer(sock: socket.socket) -> None:
@@ -75,17 +75,17 @@ def connect_memcpy(_: str) -> Iterator[Client]:
     """There and back by one copy each, into memory that is there already."""
     import numpy as np
 
-    there = np.empty(0, np.float32)
-    back = np.empty(0, np.float32)
+    at_server = np.empty(0, np.float32)
+    reply = np.empty(0, np.float32)
 
     def echo(array: Array) -> Array:
-        nonlocal there, back
-        if len(there) < len(array):
-            there = np.zeros_like(array)
-            back = np.zeros_like(array)
-        np.copyto(there[: len(array)], array)
-        np.copyto(back[: len(array)], there[: len(array)])
-        return back[: len(array)]
+        nonlocal at_server, reply
+        if len(at_server) < len(array):
+            at_server = np.zeros_like(array)
+            reply = np.zeros_like(array)
+        np.copyto(at_server[: len(array)], array)
+        np.copyto(reply[: len(array)], at_server[: len(array)])
+        return reply[: len(array)]
 
     yield Client(echo)
 

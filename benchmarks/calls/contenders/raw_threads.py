@@ -16,23 +16,23 @@ from benchmarks.calls.contenders.contender import PROTOCOL, Client
 
 @contextmanager
 def connect(_: object) -> Iterator[Client]:
-    asked = threading.Lock()
-    answered = threading.Lock()
-    asked.acquire()
-    answered.acquire()
+    request = threading.Lock()
+    reply = threading.Lock()
+    request.acquire()
+    reply.acquire()
     body = b""
 
     def answer() -> None:
         nonlocal body
-        while asked.acquire():
+        while request.acquire():
             body = pickle.dumps(pickle.loads(body), PROTOCOL)
-            answered.release()
+            reply.release()
 
     def call(number: int) -> int:
         nonlocal body
         body = pickle.dumps(number, PROTOCOL)
-        asked.release()
-        answered.acquire()
+        request.release()
+        reply.acquire()
         result: int = pickle.loads(body)
         return result
 
