@@ -1,1 +1,1 @@
-"""Our claims about speed, for anyone to measure. Each file here is a script: see its first lines."""
+"""Scripts that measure our claims about speed. The docstring of each one says how to run it."""

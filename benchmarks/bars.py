@@ -1,9 +1,9 @@
-"""The promises about calls, beside the figures of the last `make bench`, and which of them hold.
+"""A table of the promises about calls: each with its figure from the last `make bench`, and a verdict.
 
     python benchmarks/bars.py [--json FILE] [--rounds N] [--quick]
 
-With --rounds or --quick it measures anew instead, which takes minutes. Exits with 1 when a promise
-does not hold.
+With --rounds or --quick, the script measures again first, which takes minutes. It exits with 1 when
+a promise does not hold.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def last_report() -> dict[str, Any]:
-    """Return both reports as one."""
+    """Return the reports of `rpc.py` and `soak.py`, merged into one."""
     report: dict[str, Any] = {}
     for path in (RESULTS / "rpc.json", RESULTS / "soak.json"):
         if not path.exists():

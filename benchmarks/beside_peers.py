@@ -1,11 +1,11 @@
-"""A call between two processes of one host, and a large array, beside what others take for it.
+"""The time of a small call and of a large array between two processes of one host, beside other libraries.
 
     python benchmarks/beside_peers.py [--dm-launchpad PYTHON] [--monarch PYTHON] [--rounds N]
 
-gRPC and Ray come with `make bench` and `make test`. dm-launchpad needs Python 3.10 or older, Monarch torch:
-each is measured by an interpreter that has it, if one is given. All take turns in each round; a figure is
-the median over the rounds, and a ratio compares within a round. benchmarks/peers/ has those that other
-interpreters run.
+`make bench` and `make test` install gRPC and Ray. dm-launchpad needs Python 3.10 or older, and Monarch needs
+torch: the script measures each of them with the interpreter that you name, and leaves it out if you name
+none. All libraries take turns in each round. A figure is the median over the rounds, and a ratio compares
+figures of the same round. benchmarks/peers/ has the scripts that other interpreters run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIGURES = {
 
 def measure(*command: str) -> dict[str, float]:
     """Run one of the scripts, and return the figures that it prints."""
-    # Workers import what the script has imported from its folder.
+    # The workers import the script's neighbour `measure`, too, so its folder must be on their path.
     environment = {**os.environ, "PYTHONPATH": str(PEERS)}
     process = subprocess.run(
         command, cwd=PEERS, env=environment, capture_output=True, text=True, timeout=LIMIT_S
@@ -63,7 +63,7 @@ def measure_ray() -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure all that can be, and print a table of each figure."""
+    """Measure each library that is available, and print a table for each figure."""
     parser = Parser(__doc__, rounds=5)
     parser.add_argument("--dm-launchpad", metavar="PYTHON", help="one that has dm-launchpad")
     parser.add_argument("--monarch", metavar="PYTHON", help="one that has torchmonarch")

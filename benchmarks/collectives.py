@@ -1,12 +1,12 @@
-"""all_reduce of arrays of 1 kB to 64 MB, beside gloo's in the same ranks, on one host.
+"""The time of all_reduce for arrays of 1 kB to 64 MB, beside gloo in the same ranks, on one host.
 
     python benchmarks/collectives.py --ranks 2 4
 
-Ours and gloo's, that of torch.distributed, take turns, round by round; a round counts with the time of its
-slowest rank, and of all rounds the median. Without torch there is only ours. What is promised is at the end:
-at most 1.3 times gloo's time below 1 MB, at most its time from 4 MB on. On a busy machine single lines say
-little: the last lines are medians over the sizes. gloo's times for small arrays have differed by a factor of
-four from run to run, so look at ours as well.
+Our all_reduce and that of gloo (torch.distributed) take turns in each round. The time of a round is that of
+its slowest rank, and a figure is the median over the rounds. Without torch, the script measures ours alone.
+The last lines compare with what we promise: at most 1.3 times gloo's time below 1 MB, and at most gloo's time
+from 4 MB on. They are medians over the sizes, because single lines say little on a busy machine. gloo's times
+for small arrays have differed by a factor of four from run to run, so look at our own times as well.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LIMITS = {"below 1 MB": (1.3, range(1 << 20)), "from 4 MB on": (1.0, range(4 << 
 
 
 def measure(group: lp.Collective, sizes: list[int], rounds: int, port: int) -> list[Any]:
-    """Return per size the rounds of this rank, in ms: ours, and gloo's if there is torch."""
+    """Return this rank's times in ms, a dict for each size: ours, and gloo's if torch is installed."""
     gloo = _gloo(group, port)
     times = []
     for size in sizes:
@@ -63,8 +63,8 @@ def _gloo(group: lp.Collective, port: int) -> Any:
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    where = f"tcp://127.0.0.1:{port}"
-    dist.init_process_group("gloo", init_method=where, rank=group.rank, world_size=group.size)
+    address = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group("gloo", init_method=address, rank=group.rank, world_size=group.size)
 
     def way(x: Any) -> Callable[[], Any]:
         tensor = torch.from_numpy(x)
@@ -74,7 +74,7 @@ def _gloo(group: lp.Collective, port: int) -> Any:
 
 
 def run(ranks: int, sizes: list[int], rounds: int) -> list[dict[str, Any]]:
-    """Return a row per size."""
+    """Measure with so many ranks; return a row of figures for each size."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -86,7 +86,8 @@ def run(ranks: int, sizes: list[int], rounds: int) -> list[dict[str, Any]]:
     for index, size in enumerate(sizes):
         row: dict[str, Any] = {"ranks": ranks, "bytes": size}
         for name in results[0][index]:
-            slowest = [max(each) for each in zip(*(of[index][name] for of in results), strict=True)]
+            rank_times = [result[index][name] for result in results]
+            slowest = [max(times) for times in zip(*rank_times, strict=True)]
             row[name] = statistics.median(slowest)
             row[f"{name}_best"] = min(slowest)
         rows.append(row)

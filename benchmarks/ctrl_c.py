@@ -1,18 +1,19 @@
-"""Presses Ctrl-C in a terminal at a random moment of a script, again and again, and looks at the screen.
+"""A test of Ctrl-C: press it in a terminal at random moments of a script, and look at the screen.
 
     python benchmarks/ctrl_c.py --trials 200              once
     python benchmarks/ctrl_c.py --trials 200 --presses 2  and once more soon after it
 
 Each trial runs a script in a pseudo-terminal of its own, as a shell would: in the foreground, on its
 controlling terminal. The script launches four workers as processes. The key comes at a random moment
-between the script's first line and the moment when all workers run: imports of the script, launch(), the
-start of the workers. Before that the interpreter prints what it likes: while it makes itself, and until
-it has found launchpad. So the first line of the script says that it is there, the second one is
-`import launchpad`, and the key comes 5 ms after the first at the earliest. A trial in which Python had
-not even come to the second line by then is made again.
+between the script's first line and the moment when all workers run. So it interrupts imports, launch(),
+or the start of the workers. Launchpad cannot change what Python prints when it is interrupted before it has
+imported launchpad. So the first line of the script prints that the script has begun, the second one is
+`import launchpad`, and the key comes at least 5 ms after the first. The benchmark repeats a trial in which
+Python had not reached `import launchpad` by then.
 
-Afterwards: no traceback on the screen, exit code 130, the prompt back within 1 s of the (last) key, or
-within 300 ms of the second one; no process left, and no file but logs.
+After each trial there must be no traceback on the screen, the exit code must be 130, and the prompt must be
+back within 1 s of the key, or within 300 ms of the second one. No process may be left, and no file except
+logs.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ print("@runs", flush=True)
 
 @dataclass
 class Trial:
-    """The end of one script that was interrupted."""
+    """The result of interrupting one script."""
 
     after_s: float
     seconds: float = 0.0
@@ -79,11 +80,11 @@ class Trial:
 
     @property
     def came_too_early(self) -> bool:
-        """True if the key came before launchpad was there."""
+        """True if the key came before Python had imported launchpad."""
         return re.search(r'script.py", line [12]\b', self.screen) is not None
 
     def faults(self, limit_s: float) -> list[str]:
-        """Return what is not as it should be."""
+        """Return a description of each thing that is wrong."""
         faults = list(self.left)
         if re.search(r"Traceback|KeyboardInterrupt|Exception ignored|Error", self.screen):
             faults.append("a traceback on the screen")
@@ -95,7 +96,7 @@ class Trial:
 
 
 class Terminal:
-    """A script in the foreground of a terminal of its own, for as long as the block."""
+    """A script in the foreground of a terminal of its own; it is killed at the end of the block."""
 
     def __init__(self) -> None:
         self.screen = b""
@@ -103,7 +104,8 @@ class Terminal:
 
         def take_terminal() -> None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job hears it
+            # The benchmark itself may have been started with SIGINT ignored, and a child inherits that.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
         self.script = holdings.MarkedScript(
             SCRIPT,
@@ -126,7 +128,7 @@ class Terminal:
         os.write(self._keys, CTRL_C)
 
     def read_until(self, text: bytes, within_s: float) -> bool:
-        """Read; True if the text is on the screen in time."""
+        """Read until the text is on the screen; return False if that takes too long."""
         deadline = time.monotonic() + within_s
         while text not in self.screen:
             left_s = deadline - time.monotonic()
@@ -135,7 +137,7 @@ class Terminal:
         return text in self.screen
 
     def wait(self, within_s: float) -> int | None:
-        """Return the exit code as a shell says it; None if the script has not ended in time."""
+        """Return the exit code, in a shell's form; None if the script has not ended in time."""
         deadline = time.monotonic() + within_s
         while True:
             code = self.script.process.poll()
@@ -158,7 +160,7 @@ class Terminal:
 
 
 def time_to_run() -> float:
-    """Return how long the script takes from its first line until all runs."""
+    """Return the seconds from the script's first line until all workers run."""
     with Terminal() as screen:
         assert screen.read_until(b"@begun", CHECK_EVERY_S)
         began = time.monotonic()
@@ -179,7 +181,7 @@ def trial(after_s: float, again_after_s: float | None) -> Trial:
             pressed = time.monotonic()
         result.exit_code = screen.wait(CHECK_EVERY_S)
         result.seconds = time.monotonic() - pressed
-        # Processes may be there for a moment after the prompt is back.
+        # Processes may still exist for a moment after the prompt is back.
         wait_until(lambda: not screen.script.processes(), 0.25)
         result.left = screen.script.left_over()
         result.screen = screen.screen.decode(errors="replace")
@@ -206,7 +208,7 @@ def show(trials: list[Trial], limit_s: float) -> list[str]:
 
 
 def main() -> None:
-    """Print the figures; exit with 1 if any trial was not as it should be."""
+    """Print the figures; exit with 1 if any trial has a fault."""
     parser = Parser(__doc__, {"trials": 3}, trials=200, seed=0)
     parser.add_argument("--presses", type=int, choices=(1, 2), default=1)
     options = parser.parse_args()

@@ -1,15 +1,15 @@
-"""Launches and stops a small program again and again in one process, and looks at what piles up.
+"""The time to launch and stop a small program, and the leftovers of many cycles in one process.
 
     python benchmarks/cycles.py --cycles 1000
     python benchmarks/cycles.py --launch-types test_kubernetes --nodes 8 --cycles 5
 
-A cycle launches a program of N nodes, calls each of them, and stops it. First as threads, then as processes;
-each in an interpreter of its own, after up to 100 cycles that are not counted, which import and fill caches
-and heaps. Printed are the time of a cycle and what this process has more of after the last counted cycle
-than before the first; memory is its own alone.
+A cycle launches a program of N nodes, calls each of them, and stops it. The nodes are threads at first, then
+processes. Each launch type has an interpreter of its own, and up to 100 cycles that are not counted, which
+import modules and fill caches and heaps. The script prints the time of a cycle, and what the launching
+process has gained from the first counted cycle to the last: threads, descriptors, zombies, private memory.
 
-On Kubernetes the stop ends when nothing of the program is left. KUBECONFIG and LAUNCHPAD_KUBERNETES say
-where, and the script has to run where pods can be reached: on a node of the cluster, or in a pod.
+On Kubernetes the stop ends when nothing of the program is left. KUBECONFIG and LAUNCHPAD_KUBERNETES name the
+cluster. The script has to run where it can reach pods: on a node of the cluster, or in a pod.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ UNCOUNTED = 100
 
 
 class Echo:
-    """Serves in every node."""
+    """A server, one in every node."""
 
     def echo(self, value: int) -> int:
         return value
 
 
 def cycle(launch_type: str, nodes: int) -> tuple[float, float]:
-    """Return the seconds from launch() to the last answer, and those of stop()."""
+    """Return the seconds from launch() to the last answer, and the seconds of stop()."""
     program = replicas("echo", nodes, lambda: lp.CourierNode(Echo))
     began = time.perf_counter()
     with launch(program, launch_type) as running:
@@ -69,7 +69,7 @@ def cycle(launch_type: str, nodes: int) -> tuple[float, float]:
 
 
 def inventory() -> dict[str, float]:
-    """Return what this process has."""
+    """Return the zombies, threads, descriptors and private memory of this process."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     rollup = Path("/proc/self/smaps_rollup").read_text().splitlines()
@@ -82,7 +82,7 @@ def inventory() -> dict[str, float]:
 
 
 def measure(launch_type: str, cycles: int, nodes: int) -> dict[str, Any]:
-    """Run all cycles of one launch type, here."""
+    """Run all cycles of one launch type in this process; return the figures."""
     for _ in range(min(UNCOUNTED, cycles)):
         cycle(launch_type, nodes)
     before = inventory()

@@ -1,17 +1,18 @@
-"""Numbers on edges are exact, and links hold what they promise: `python benchmarks/edges.py`.
+"""A check that the counts of edges are exact, and that links are accurate: `python benchmarks/edges.py`.
 
-With `--launch_type=local_mt`, `ray` or `kubernetes`: whether they are exact there (for the last, KUBECONFIG
-and LAUNCHPAD_KUBERNETES say where).
+With `--launch_type=local_mt`, `ray` or `kubernetes`, the script checks only the counts, with that launch
+type. For Kubernetes, KUBECONFIG and LAUNCHPAD_KUBERNETES name the cluster.
 
-exact        20 workers call each other, 1,000,000 times in all, some by futures, then end. What `edges()`
-             says of each edge must be what was called, to the last call, at both ends.
-killed       The same, with one of the workers killed in between, and started again. Of its edges, which are
-             not `is_exact`, `edges()` must say what their servers have got, and all others must be exact.
-delay        How long a call takes through `lp.edges.Delay`, less how long it takes without, after a pause
-             as long as the delay: one that comes after a pause takes longer.
-bandwidth    How many bytes a second go through `lp.edges.Bandwidth`, there and back.
+exact        20 workers call each other, 1,000,000 times in all, some by futures, then end. `edges()` must
+             report exactly the calls that were made on each edge, at both ends.
+killed       The same, but one of the workers is killed in between and started again. Its edges are not
+             `is_exact`: for these `edges()` must report the calls that the servers got. All others must be
+             exact.
+delay        The time of a call through `lp.edges.Delay`, less the time of a call without a link. Both come
+             after a pause as long as the delay, because a call after a pause takes longer.
+bandwidth    The bytes a second through `lp.edges.Bandwidth`, in both directions together.
 
-Exits with 1 if a count is not exact, or a link is off by more than a tenth.
+The script exits with 1 if a count is not exact, or if a link is off by more than a tenth.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ RATES = (1e6, 10e6, 100e6)
 
 
 class Caller:
-    """Calls all others, and answers them until it may end."""
+    """A worker that calls its peers, and answers them until it is told to end."""
 
     def __init__(self, calls: int, *peers: Any) -> None:
         self._calls = calls
@@ -74,12 +75,12 @@ class Caller:
 
 
 def call_until_killed(calls: int, *peers: Any) -> None:
-    """Call, without end in the first attempt."""
+    """Call the peers: in the first attempt for ever, later as often as asked."""
     Caller(calls if lp.current().attempt > 1 else sys.maxsize, *peers).call_all()
 
 
 def count(workers: int, calls: int, launch_type: str, *, kill: bool) -> str:
-    """Let them call each other; return what the edges say of it."""
+    """Let workers call each other; return a sentence about the counts. Exit if a count is wrong."""
     program = lp.Program("edges")
     nodes = [lp.CourierNode(Caller) for _ in range(workers - kill)]
     for node in nodes:
@@ -132,7 +133,7 @@ class Echo:
 
 
 def call_through(links: tuple[Any, ...], sizes: list[int], pause_s: float) -> list[float]:
-    """Return how long each call takes, in seconds."""
+    """Return the seconds that each call takes."""
     times = []
     for size in sizes:
         value = np.zeros(size, np.uint8)
@@ -144,7 +145,7 @@ def call_through(links: tuple[Any, ...], sizes: list[int], pause_s: float) -> li
 
 
 def measure(links: tuple[Any, ...], sizes: list[int], pause_s: float = 0.0) -> list[float]:
-    """Return the times in a worker that calls an echo through these."""
+    """Return the times of calls in a worker that calls an echo through these links."""
     program = lp.Program("links")
     handle = program.add_node(lp.CourierNode(Echo), label="echo")
     linked = handle.through(*links) if links else handle
@@ -154,7 +155,7 @@ def measure(links: tuple[Any, ...], sizes: list[int], pause_s: float = 0.0) -> l
 
 
 def check(name: str, figure: float, expected: float, unit: str) -> list[str]:
-    """Print a figure; return its fault, if it is off by more than a tenth."""
+    """Print a figure; return its name as a fault if it is off by more than a tenth."""
     off = figure / expected - 1
     print(f"{name:32} {figure:10.4g} {unit} {off:+8.1%}")
     return [] if abs(off) <= 0.1 else [name]

@@ -1,14 +1,15 @@
-"""Bytes that no courier sends, for courier to read: a fuzzer over all that reads from a socket.
+"""A fuzzer of everything in courier that reads from a socket.
 
     python benchmarks/fuzz.py [--inputs N] [--seed S] [--json FILE] [--quick]
 
-atheris (libFuzzer) makes the inputs, guided by which code they reach. Each goes to one reader, chosen by
-its first byte: the frames (cut into pieces at random), the greeting, the welcome, the notes, the
-envelope of an exception, a compressed message, a shared-memory descriptor. A reader may return or raise
-ProtocolError. Anything else is a crash; so is an input that takes more than a second of processor time.
+atheris (libFuzzer) makes the inputs, guided by the code that they reach. The first byte of an input chooses
+one reader: the frames (cut into pieces at random), the greeting, the welcome, the notes, the envelope of an
+exception, a compressed message, a shared-memory descriptor. A reader may return or raise ProtocolError.
+Anything else is a crash; so is an input that takes more than a second of processor time.
 
-The fuzzer itself keeps inputs that it finds interesting. Therefore those are replayed at the end, many
-times, in a process without atheris: there memory may grow by 16 MiB at most.
+The fuzzer keeps inputs in memory, so its own memory grows. To check that courier's does not, the script
+replays these inputs at the end, many times, in a process without atheris, whose memory may grow by at most
+16 MiB.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MAX_GROWTH = 16 << 20
 
 
 def readers() -> list[Callable[[bytes], object]]:
-    """Return all that reads what a peer has sent."""
+    """Return the functions that read bytes that a peer has sent."""
     from launchpad.courier.codec import compression, pickling
     from launchpad.courier.protocol import framing, handshake
     from launchpad.courier.shm import segments
@@ -73,7 +74,7 @@ def readers() -> list[Callable[[bytes], object]]:
 
 
 def seeds() -> list[bytes]:
-    """Return inputs that are what they should be, for the fuzzer to begin with."""
+    """Return valid inputs, for the fuzzer to begin with."""
     from launchpad.courier.caller import Peer
     from launchpad.courier.codec import compression, pickling
     from launchpad.courier.protocol import framing, handshake
@@ -99,7 +100,7 @@ def seeds() -> list[bytes]:
 
 
 def read(data: bytes, into: list[Callable[[bytes], object]]) -> float:
-    """One input; returns the processor time that it took, in seconds."""
+    """Read one input; return the processor time that it took, in seconds."""
     from launchpad.courier.errors import ProtocolError
 
     began = time.process_time()
@@ -113,7 +114,7 @@ def read(data: bytes, into: list[Callable[[bytes], object]]) -> float:
 
 
 def fuzz(directory: str, inputs: int, seed: int) -> None:
-    """Fuzz in a process of its own: libFuzzer ends the process it runs in."""
+    """Fuzz. This needs a process of its own, because libFuzzer ends the process it runs in."""
     import atheris
 
     with atheris.instrument_imports(include=["launchpad.courier"]):
@@ -133,7 +134,7 @@ def fuzz(directory: str, inputs: int, seed: int) -> None:
 
 
 def replay(directory: str, inputs: int) -> dict[str, float]:
-    """Read what the fuzzer kept, over and over; return how memory grows, and the longest that one took."""
+    """Read the inputs that the fuzzer kept, again and again; return memory growth and the longest time."""
     targets = readers()
     corpus = [path.read_bytes() for path in sorted(Path(directory).iterdir())]
     for data in corpus * 3:

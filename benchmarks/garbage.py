@@ -1,11 +1,11 @@
-"""Connections that send garbage do not disturb good clients.
+"""A check that connections that send garbage do not disturb good clients.
 
     python benchmarks/garbage.py [--garbage N] [--transports unix,tcp,tls] [--json FILE]
 
 N connections on each transport send garbage (benchmarks/hostile/garbage.py), while a good client in a third
-process keeps calling, and new clients connect. Its times are shown beside those without garbage, and those
-while as much garbage is sent to another server: that is the load of the machine and not of the server.
-Afterwards the server must hold as many descriptors and threads as before.
+process keeps calling, and new clients connect. The script prints the client's times beside its times without
+garbage, and beside its times while another server gets garbage, which shows the effect of a busy machine
+alone. At the end the server must not have more descriptors and threads than before.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from benchmarks.harness.processes import Worker, wait_until
 from benchmarks.hostile import garbage
 from benchmarks.hostile.target import TRANSPORTS, Target, new_target, serve
 
-HELD = ("descriptors", "threads")  # of which the server must have no more in the end
+HELD = ("descriptors", "threads")  # the server must have no more of these at the end
 QUIET_S = 5.0
-SETTLE_S = 30.0  # a connection without a hello is given up after 5 s, an idle thread after 3
+SETTLE_S = 30.0  # the server closes a connection without a hello after 5 s, and ends an idle thread after 3
 
 
 def start_target(stack: ExitStack, transport: str) -> Target:
@@ -63,14 +63,15 @@ def observe(good: Worker, work: Any) -> dict[str, Any]:
 
 
 def send_garbage(stack: ExitStack, target: Target, n: int) -> None:
-    """Send it from a process of its own, which now and then says that it is alive."""
+    """Send garbage from a process of its own, and wait until it is done."""
     sender = Worker(stack, garbage.send_garbage, target, n)
+    # The sender sends True now and then, so that `hear` doesn't time out, and False at the end.
     while sender.hear():
         pass
 
 
 def settled(target: Target, before: dict[str, float] | None = None) -> dict[str, float]:
-    """Return what the server holds, once that is no more than before."""
+    """Return what the server holds, as soon as it is no more than before."""
 
     def is_normal() -> bool:
         now = holdings.belongings(target.pid)

@@ -1,7 +1,7 @@
-"""Heartbeats that come in time raise no alarm: `python benchmarks/heartbeats.py`.
+"""A check that heartbeats on a busy machine raise no false alarm: `python benchmarks/heartbeats.py`.
 
-Ten workers send heartbeats, 1,000 in all, while other processes keep all CPUs busy. None of the workers may
-be taken for silent. Exits with 1 if one was.
+Ten workers send heartbeats, 1,000 in all, while other processes keep all CPUs busy. The supervisor must not
+take any of the workers for silent. The script exits with 1 if it did.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.programs import FOREVER, launch, replicas
 
-BEATS_PER_LIMIT = 4  # a worker sends so many within heartbeat_s, however often it calls heartbeat()
+BEATS_PER_LIMIT = (
+    4  # a worker sends this many within heartbeat_s, even if it calls heartbeat() more often
+)
 
 
 def beat(seconds: float) -> float:
-    """Compute and say so, for so long. Return the longest that it took between two heartbeats."""
+    """Compute and send heartbeats for so many seconds; return the longest time between two of them."""
     last = time.monotonic()
     ends_at = last + seconds
     longest = 0.0

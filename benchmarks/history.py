@@ -1,11 +1,12 @@
-"""Does a call run at most once? A history of many calls, while the server is killed and messages get lost.
+"""A check that a call runs at most once, while the server is killed and messages get lost.
 
     python benchmarks/history.py [--calls N] [--kills K] [--seed S] [--json FILE] [--quick]
 
-A server in a process of its own notes every call that it runs, before it answers. It is killed
-(SIGKILL) K times at random moments and started again at the same address. Meanwhile four threads make N
-calls, each with a number of its own, half of them as futures, over connections that lose requests and
-responses (testing.Faults). Then what the callers were told is compared with what ran (testing.History):
+A server in a process of its own notes every call that it runs, before it answers. The script kills it
+(SIGKILL) K times at random moments and starts it again at the same address. At the same time four threads
+make N calls, each with a number of its own, half of them as futures, over connections that lose requests and
+responses (testing.Faults). At the end the script compares the answers of the callers with the calls that ran
+(testing.History):
 
     told ok, and never run        must be 0
     run more than once            must be 0
@@ -39,7 +40,7 @@ ZEROS = ["told ok, and never run", "NotSent, and run all the same", "never answe
 
 
 def serve(address: str, path: str) -> None:
-    """Serve in a process of its own; every call that runs is noted before it is answered."""
+    """Serve in a process of its own, and note every call before the server answers it."""
     history = History(path)
 
     def run(number: int) -> int:
@@ -52,8 +53,8 @@ def serve(address: str, path: str) -> None:
     server.join()
 
 
-class Noted:
-    """The server, the history, and what kills the server."""
+class NotedServer:
+    """A server that can be killed, and the history of its calls."""
 
     def __init__(self, directory: str) -> None:
         self.address = f"unix:{directory}/s"
@@ -77,9 +78,9 @@ class Noted:
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[Noted]:
+def noted_server() -> Iterator[NotedServer]:
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
-        server = Noted(directory)
+        server = NotedServer(directory)
         try:
             yield server
         finally:
@@ -102,9 +103,10 @@ def call_with_futures(client: courier.Client[Any], numbers: range, history: Hist
 
 
 def make_history(calls: int, kills: int, seed: int, idempotent: bool) -> dict[str, Any]:
-    """Make the calls, kill meanwhile, compare."""
+    """Make the calls, kill the server at the same time, and return the findings."""
     began = time.perf_counter()
-    with noted() as server, Faults(seed=seed, drop_request=0.002, drop_response=0.002) as faults:
+    dropping = Faults(seed=seed, drop_request=0.002, drop_response=0.002)
+    with noted_server() as server, dropping as faults:
         with courier.Client[Any](server.address) as client:
             client = client.with_options(idempotent=idempotent)
             share = calls // THREADS
@@ -128,14 +130,14 @@ def make_history(calls: int, kills: int, seed: int, idempotent: bool) -> dict[st
 
 
 def kill_meanwhile(
-    server: Noted,
+    server: NotedServer,
     threads: list[threading.Thread],
     client: courier.Client[Any],
     calls: int,
     kills: int,
     rng: random.Random,
 ) -> None:
-    """Spread the kills over the calls, each at a random moment within its share."""
+    """Kill the server: divide the calls into as many shares as there are kills, one kill in each."""
     for i in range(kills):
         calls_at_kill = (i + rng.random()) * calls / kills
         while n_begun(client) < calls_at_kill and any(thread.is_alive() for thread in threads):
@@ -161,7 +163,7 @@ def judge(findings: Findings) -> dict[str, Any]:
 
 
 def show(name: str, history: dict[str, Any], zeros: list[str]) -> list[str]:
-    """Print what was found; return what should be zero, and is not."""
+    """Print the figures of a history; return the names of those that should be zero and are not."""
     print(f"\n{name}: {history['calls']:,} calls, {history['kills']} kills, {history['seconds']} s")
     print(f"  faults: {history['faults']}")
     print(f"  callers were told: {history['told']}")

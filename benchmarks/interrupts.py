@@ -1,9 +1,10 @@
-"""Exceptions of a signal handler at random moments, while clients call, wait, stream, queue and collect.
+"""A test of exceptions that signal handlers raise at random moments of calls, streams, queues, collectives.
 
-What must hold after each: the exception came to whoever was interrupted, every future ends, and no client is
-left unusable. Prints one line a kind of work, and exits with 1 where something did not hold.
+    python benchmarks/interrupts.py [--exceptions=10000] [--seed=0]
 
-Run: python benchmarks/interrupts.py [--exceptions=10000] [--seed=0]
+After each exception three things must hold: the interrupted code got the exception, every future ends, and
+every client can still be used. The script prints a line for each kind of work. It exits with 1 if something
+does not hold.
 """
 
 from __future__ import annotations
@@ -28,26 +29,26 @@ from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.programs import replicas, run
 from launchpad import courier
 
-LIMIT_S = 20.0  # for what must end by itself
-LARGE = np.arange(1 << 16, dtype=np.float32)  # shares memory on one host
+LIMIT_S = 20.0  # for things that must end by themselves
+LARGE = np.arange(1 << 16, dtype=np.float32)  # large enough to travel in shared memory
 
 Work = Callable[[Any, list["Future[Any]"]], object]
 
 
 class Interrupt(BaseException):
-    """As KeyboardInterrupt, which launchpad raises again later where the interpreter would drop it."""
+    """An exception like KeyboardInterrupt: launchpad raises it later where Python would drop it."""
 
 
 class Alarm(Exception):
-    """The handler raises it, as one does that limits the time of a test."""
+    """An exception like that of a handler that limits the time of a test."""
 
 
 class AlarmTimeoutError(TimeoutError):
-    """An OSError, as sockets raise; but it is the handler's."""
+    """An OSError, which sockets raise as well; but this one comes from the handler."""
 
 
 class Interrupter:
-    """Raises an exception at a random moment of a block, at most one."""
+    """A signal handler that raises at most one exception, at a random moment of a block."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -60,7 +61,7 @@ class Interrupter:
             raise self._random.choice((Interrupt, Alarm, AlarmTimeoutError))("interrupted")
 
     def run(self, work: Callable[[], object], longest_s: float) -> bool:
-        """Do the work; True if it was interrupted."""
+        """Do the work; return True if it was interrupted."""
         try:
             self._is_armed = True
             signal.setitimer(signal.ITIMER_REAL, self._random.uniform(1e-5, longest_s))
@@ -71,30 +72,30 @@ class Interrupter:
         except (Interrupt, Alarm, AlarmTimeoutError):
             return True
         except courier.CourierError:
-            return False  # of what had been interrupted before
+            return False  # a consequence of an earlier interruption
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         return False
 
 
-def calls(client: Any, _: list[Future[Any]]) -> None:
+def make_calls(client: Any, _: list[Future[Any]]) -> None:
     for i in range(100):
         assert client.echo(i) == i
 
 
-def futures(client: Any, futures: list[Future[Any]]) -> None:
+def make_futures(client: Any, futures: list[Future[Any]]) -> None:
     for i in range(400):
         futures.append(client.futures.echo(i))
 
 
-def results(client: Any, futures: list[Future[Any]]) -> None:
+def wait_for_results(client: Any, futures: list[Future[Any]]) -> None:
     for i in range(100):
         future = client.futures.echo(i)
         futures.append(future)
         assert future.result() == i
 
 
-def callbacks(client: Any, futures: list[Future[Any]]) -> None:
+def add_callbacks(client: Any, futures: list[Future[Any]]) -> None:
     for i in range(100):
         future = client.futures.echo([i])
         futures.append(future)
@@ -103,7 +104,7 @@ def callbacks(client: Any, futures: list[Future[Any]]) -> None:
         assert future.exception() is None
 
 
-def late_futures(client: Any, futures: list[Future[Any]]) -> None:
+def make_late_futures(client: Any, futures: list[Future[Any]]) -> None:
     client = client.with_options(timeout_s=60)
     for i in range(100):
         futures.append(client.futures.echo(i))
@@ -111,18 +112,18 @@ def late_futures(client: Any, futures: list[Future[Any]]) -> None:
         future.result()
 
 
-def streams(client: Any, futures: list[Future[Any]]) -> None:
+def read_streams(client: Any, futures: list[Future[Any]]) -> None:
     for _ in range(5):
         assert list(client.count(300)) == list(range(300))
 
 
-def argument_streams(client: Any, futures: list[Future[Any]]) -> None:
+def send_streams(client: Any, futures: list[Future[Any]]) -> None:
     for _ in range(5):
         futures.append(client.futures.total(iter(range(50))))
         assert client.total(iter(range(100))) == 4950
 
 
-def large_arrays(client: Any, futures: list[Future[Any]]) -> None:
+def send_large_arrays(client: Any, futures: list[Future[Any]]) -> None:
     for _ in range(5):
         assert client.echo(LARGE)[-1] == LARGE[-1]
         futures.append(client.futures.echo(LARGE))
@@ -131,19 +132,19 @@ def large_arrays(client: Any, futures: list[Future[Any]]) -> None:
 
 
 WORK: dict[str, tuple[Work, float]] = {
-    "calls": (calls, 0.01),
-    "futures": (futures, 0.005),
-    "results": (results, 0.01),
-    "callbacks": (callbacks, 0.01),
-    "late futures": (late_futures, 0.01),
-    "streams": (streams, 0.02),
-    "argument streams": (argument_streams, 0.02),
-    "large arrays": (large_arrays, 0.02),
+    "calls": (make_calls, 0.01),
+    "futures": (make_futures, 0.005),
+    "results": (wait_for_results, 0.01),
+    "callbacks": (add_callbacks, 0.01),
+    "late futures": (make_late_futures, 0.01),
+    "streams": (read_streams, 0.02),
+    "argument streams": (send_streams, 0.02),
+    "large arrays": (send_large_arrays, 0.02),
 }
 
 
 def check(client: Any, futures: list[Future[Any]]) -> Counter[str]:
-    """Wait for all futures, and use the client in each way."""
+    """Check that all futures end and that the client works in each way; return how the futures ended."""
     ends: Counter[str] = Counter()
     for future in futures:
         try:
@@ -228,15 +229,15 @@ def interrupt_queues(n: int, interrupter: Interrupter, launch_type: str) -> None
 
 
 class Interrupted(Exception):
-    """Ends an attempt of a rank that was interrupted: the others do not know what it has missed."""
+    """An exception that ends the attempt of an interrupted rank: the others don't know what it has missed."""
 
 
 def interrupted_rank(
     group: lp.Collective, counter: lp.Counter, n: int, seed: int
 ) -> dict[str, float]:
-    """Compute with the others until so many exceptions have been raised in all attempts of all ranks.
+    """Compute with the other rank until all attempts of both have raised `n` exceptions together.
 
-    Return how often which errors have ended an attempt.
+    Return name of an error → the number of attempts that it has ended.
     """
     interrupter = Interrupter(seed + 1000 * group.generation + group.rank)
     while group.broadcast_object(counter.get_counts().get("exceptions", 0)) < n:
@@ -263,7 +264,7 @@ def collect(group: lp.Collective) -> None:
 
 
 EXPECTED = {"exceptions", "PeerFailed", "CollectiveMismatch"}
-"""What is counted: the exceptions, and how the attempts of the other ranks fail."""
+"""The names that are counted: the exceptions, and the errors of the ranks that were not interrupted."""
 
 
 def interrupt_collectives(n: int, seed: int, launch_type: str) -> None:

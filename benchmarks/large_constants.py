@@ -1,11 +1,11 @@
-"""Measures what a large array costs that many nodes are given: `python benchmarks/large_constants.py`.
+"""The memory cost of a large array that is an argument of many nodes: `python benchmarks/large_constants.py`.
 
-Eight workers are given the same array of 200 MB, and read all of it. Then each writes into half of it.
-Printed as multiples of the array's size:
+Eight workers get the same array of 200 MB, and read all of it. Then each writes into half of it. The script
+prints the cost as multiples of the array's size:
 
-    script      its peak beyond what it had before there was an array: with that, which is one
-    in a worker its own memory (USS) beyond that of a worker without an array: when all have read, and when
-                all have written
+    script      its peak memory beyond its memory before it made the array, so at least one
+    in a worker its own memory (USS) beyond that of a worker without an array: when all workers have read, and
+                when all have written
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def own_bytes() -> int:
 
 
 def idle() -> int:
-    """Return the own memory of a worker that has imported the same, and has no large array."""
+    """Return the own memory of a worker that has the same modules and no large array."""
     assert np.ones(1).sum() == 1.0
     return own_bytes()
 
 
 def read_and_write(array: Any) -> list[int]:
-    """Return the own memory when all have read, and when all have written."""
+    """Return the own memory when all workers have read, and when all have written."""
     sizes = []
     for step in ("read", "written"):
         if step == "written":

@@ -1,15 +1,15 @@
-"""The time from launch() to the first answer of all nodes, and that of a plan: `python benchmarks/launch.py`.
+"""The time from launch() to the answers of all nodes, and the time of a plan: `python benchmarks/launch.py`.
 
     ours         lp.launch(local_mp), then one call to each of N CourierNodes
-    forkserver   multiprocessing: N processes, then one message to each over a Pipe, and its answer; its
-                 server preloads the modules that a worker of ours has
-    bare         the same, and preloads nothing
-    import       how much longer `python -c "import launchpad"` takes than `python -c pass`
-    plan         lp.plan of N nodes, half of which call one of the others; their classes are this script's
-                 own, which is the slow case, since they travel by value
+    forkserver   multiprocessing: N processes, then a message to each over a Pipe, and its answer. The
+                 forkserver preloads the modules that a worker of ours has
+    bare         the same without preloading
+    import       the time of `python -c "import launchpad"` less that of `python -c pass`
+    plan         lp.plan of N nodes, half of which call one of the others. The classes of the nodes are
+                 defined in the script, which is the slow case, because such classes travel by value
 
-Each measurement is a fresh interpreter, so that none profits from a server that already runs; contenders
-take turns. Bytecode is cached for all of them, as it is wherever a program runs for the second time.
+Each measurement runs in a fresh interpreter, so that none profits from a server that already runs. Contenders
+take turns. All of them have cached bytecode, as an ordinary program has when it runs for the second time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONTENDERS = ("ours", "forkserver", "bare")
 
 
 class Echo:
-    """Serves in every node."""
+    """A server, one in every node."""
 
     def __init__(self, config: dict[str, object] | None = None) -> None:
         self._config = config
@@ -40,12 +40,12 @@ class Echo:
         return value
 
     def modules(self) -> list[str]:
-        """Return what this process has imported, in that order."""
+        """Return the names of the modules that this process has imported, in order."""
         return list(sys.modules)
 
 
 def ours(nodes: int) -> tuple[float, list[str]]:
-    """Return the seconds, and what a worker has imported."""
+    """Return the seconds until all nodes have answered, and the modules of a worker."""
     import launchpad as lp
     from benchmarks.harness.programs import launch, replicas
 
@@ -62,7 +62,7 @@ def ours(nodes: int) -> tuple[float, list[str]]:
 
 
 class Interpreters:
-    """Runs each measurement in an interpreter of its own; all of them share one cache of bytecode."""
+    """Interpreters that share one cache of bytecode, a new one for each measurement."""
 
     def __init__(self, cache: str) -> None:
         self._env = environment(PYTHONPYCACHEPREFIX=cache)
@@ -71,7 +71,7 @@ class Interpreters:
             self.seconds(name, 1)
 
     def run(self, command: list[str]) -> str:
-        """Return what it prints."""
+        """Run a command; return its output."""
         process = subprocess.run(
             command, env=self._env, capture_output=True, text=True, check=True, timeout=300
         )
@@ -84,7 +84,7 @@ class Interpreters:
         return float(self.run([sys.executable, BARE, str(nodes), *preload]))
 
     def import_ms(self, rounds: int) -> float:
-        """Return the difference of the medians of what takes turns."""
+        """Return the median time of an interpreter that imports launchpad, less that of an idle one."""
         commands = {code: [sys.executable, "-c", code] for code in ("import launchpad", "pass")}
         ways = {code: timed(partial(self.run, command)) for code, command in commands.items()}
         times = in_turns(ways, rounds, warm_up=1)
@@ -97,7 +97,7 @@ class Interpreters:
 
 
 class Caller:
-    """Calls an Echo."""
+    """A node that calls an Echo."""
 
     def __init__(self, echo: Echo, config: dict[str, object]) -> None:
         self._echo = echo
@@ -108,7 +108,7 @@ class Caller:
 
 
 def seconds_to_plan(nodes: int) -> float:
-    """Return the seconds of one plan; the program is made before it begins."""
+    """Return the seconds of one plan, without those to make the program."""
     import launchpad as lp
 
     config: dict[str, object] = {"layers": [64, 64], "lr": 0.1, "name": "benchmark"}

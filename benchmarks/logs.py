@@ -1,10 +1,11 @@
-"""Many lines from many workers: what is lost, what is shown, what it costs.
+"""The logs of many workers that print many lines: the lines lost, the lines shown, and the cost.
 
     python benchmarks/logs.py --workers=20 --rate=10000 --seconds=10
 
-Each worker prints numbered lines at that rate; logs are turned over at 4 MB. Afterwards every line is looked
-for in the log files, and in what the launching script has shown. Two take turns to read that: a pipe that
-keeps up, and a terminal that sleeps half of the time, so that the launcher must pass lines over and say so.
+Each worker prints numbered lines at that rate; log files are rotated at 4 MB. Afterwards the benchmark looks
+for every line in the log files, and counts the lines that the launching script has shown. The launching
+script runs twice: once it writes to a pipe whose reader keeps up, once to a terminal whose reader sleeps half
+of the time, so that the launcher must skip lines and say so.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SKIPPED = re.compile(rb"launchpad *\| ([\d,]+) lines of (\S+) \(.* are not show
 
 
 def flood(rate: int, seconds: float) -> None:
-    """Print numbered lines, so many a second; the last line says how long it took."""
+    """Print numbered lines, `rate` a second; the last line says how long that took."""
     began = time.monotonic()
     n_printed = 0
     total = int(rate * seconds)
@@ -44,7 +45,7 @@ def flood(rate: int, seconds: float) -> None:
 
 
 def launch(workers: int, rate: int, seconds: float) -> None:
-    """The launching script; says on stderr what it has computed itself, and where the logs are."""
+    """Launch the workers. At the end, print this script's CPU time and the log directory on stderr."""
     with lp.launch(
         replicas("w", workers, lambda: lp.PyNode(flood, rate, seconds)), "local_mp"
     ) as running:
@@ -53,7 +54,7 @@ def launch(workers: int, rate: int, seconds: float) -> None:
 
 
 def measure(workers: int, rate: int, seconds: float, reader: str) -> dict[str, float]:
-    """Run it once in a process of its own."""
+    """Run the launching script once in a process of its own; return the figures."""
     with tempfile.TemporaryDirectory(prefix="launchpad-logs-") as directory:
         env = environment(
             LAUNCHPAD_LOGGING_DIR=directory,
@@ -65,15 +66,15 @@ def measure(workers: int, rate: int, seconds: float, reader: str) -> dict[str, f
         ours, theirs = os.pipe() if reader == "pipe" else pty.openpty()
         with subprocess.Popen(command, env=env, stdout=theirs, stderr=subprocess.PIPE) as process:
             os.close(theirs)
-            screen = _Shown(ours, sleeps=0.0 if reader == "pipe" else seconds / 2)
+            screen = _Screen(ours, sleeps=0.0 if reader == "pipe" else seconds / 2)
             assert process.stderr is not None
             cpu_s, logs = process.stderr.read().decode().split()[-2:]
             screen.join()
         return _result(Path(logs), screen, workers, int(rate * seconds), float(cpu_s), seconds)
 
 
-class _Shown(threading.Thread):
-    """Reads what is shown, and counts."""
+class _Screen(threading.Thread):
+    """A thread that reads the output of the launching script, and counts lines."""
 
     def __init__(self, fd: int, sleeps: float) -> None:
         super().__init__()
@@ -85,7 +86,7 @@ class _Shown(threading.Thread):
 
     def run(self) -> None:
         time.sleep(self._sleeps)
-        # A terminal whose other end is closed gives an error in place of an end.
+        # Reading a terminal whose other end is closed raises an error. A pipe would just end.
         with contextlib.suppress(OSError), open(self._fd, "rb") as stdout:
             for line in stdout:
                 match = _SKIPPED.match(line)
@@ -96,7 +97,7 @@ class _Shown(threading.Thread):
 
 
 def _result(
-    logs: Path, screen: _Shown, workers: int, per_worker: int, cpu_s: float, seconds: float
+    logs: Path, screen: _Screen, workers: int, per_worker: int, cpu_s: float, seconds: float
 ) -> dict[str, float]:
     from launchpad.launch.logs.log_files import LogFiles
 
@@ -120,7 +121,7 @@ def _result(
 
 
 def main() -> None:
-    """Print a table; exit with 1 if a line was lost, or neither shown nor said to be passed over."""
+    """Print a table; exit with 1 if a line was lost, or neither shown nor reported as skipped."""
     parser = Parser(__doc__, {"workers": 2, "seconds": 1.0}, workers=20, rate=10_000, seconds=10.0)
     options = parser.parse_args()
     print(f"{options.workers} workers, {options.rate:,} lines a second each, {options.seconds:g} s")

@@ -1,19 +1,21 @@
-"""Does every value arrive as it was? A search for values that come back as something else.
+"""A search for values that come back as something else.
 
     python benchmarks/nested_values.py [--examples N] [--seed S] [--only WAY]
 
 hypothesis makes nested values: numbers of Python and numpy, text, arrays of every dtype, order and mask, in
-lists, tuples, dicts, named tuples and dataclasses. Each goes one of these ways, and what comes back is
-compared with what pickle or numpy would give, types and dtypes included. An exception is an answer, too.
+lists, tuples, dicts, named tuples and dataclasses. Each goes one of these ways. The value that comes back
+must be the one that pickle or numpy would give, with the same types and dtypes. A way may also refuse a value
+with an exception.
 
 call         arguments and results of calls, in one piece and with their arrays apart
-queue        items that are put into a queue, and taken
-batch        requests that `batched_handler` makes one of, and answers that it takes apart
+queue        items that a producer puts into a queue, and a consumer takes
+batch        requests that `batched_handler` joins, and answers that it takes apart
 shards       results of the shards of `lp.sharded`, joined
 replay       items and steps as a replay table keeps them
-collective   trees that two ranks reduce, gather, spread and swap, on threads
+collective   trees that two ranks on threads reduce, gather, broadcast and swap
 
-Exits with 1 at the first value that came back different, and prints the smallest such value that was found.
+At the first value that comes back different, the script prints the smallest such value that hypothesis finds,
+and exits with 1.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ OTHER_DTYPES = [np.dtype(code) for code in "S3 U2 M8[s] m8[us] V4 O".split()] + 
 
 
 def fill(dtype: np.dtype[Any], shape: tuple[int, ...], seed: int) -> Any:
-    """An array of this dtype and shape, with values that the seed decides."""
+    """Return an array of this dtype and shape, with values that the seed decides."""
     n = math.prod(shape)
     numbers = np.random.default_rng(seed).integers(0, 100, n)
     if dtype.kind == "V":
@@ -93,11 +95,12 @@ def fill(dtype: np.dtype[Any], shape: tuple[int, ...], seed: int) -> Any:
 
 @st.composite
 def arrays(draw: st.DrawFn, dtypes: Sequence[np.dtype[Any]]) -> Any:
-    """Arrays: strided, reversed, read-only, masked, empty; some so large that they travel apart."""
+    """Draw an array: strided, reversed, read-only, masked, empty, or so large that it travels apart."""
     dtype = draw(st.sampled_from(dtypes))
     shape = draw(arrays_of.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
     if draw(st.integers(0, 60)) == 0:
-        shape = (90 << 10, *shape[:1]) if math.prod(shape[:1]) < 3 else (90 << 10,)
+        last_axis = shape[:1] if math.prod(shape[:1]) < 3 else ()
+        shape = (90 << 10, *last_axis)
     array = fill(dtype, shape, draw(st.integers(0, 1000)))
     if draw(st.booleans()):
         array = np.asarray(array, order="F")
@@ -114,7 +117,7 @@ def arrays(draw: st.DrawFn, dtypes: Sequence[np.dtype[Any]]) -> Any:
 
 
 def nests(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Structures with these leaves."""
+    """Return a strategy for structures with these leaves."""
     return st.recursive(
         leaves,
         lambda inner: st.one_of(
@@ -137,7 +140,7 @@ ANY_TREES = nests(st.one_of(PLAIN, arrays(NUMBER_DTYPES + OTHER_DTYPES)))
 
 
 def map_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """A tree of the same structure whose leaves have been changed."""
+    """Return a tree of the same structure, with `change(leaf)` for each leaf."""
     if isinstance(tree, dict):
         new = copy.copy(tree)
         new.update({key: map_leaves(item, change) for key, item in tree.items()})
@@ -157,10 +160,10 @@ def map_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
 
 @st.composite
 def relatives(draw: st.DrawFn, trees: st.SearchStrategy[Any], n: int) -> list[Any]:
-    """Values that mostly differ in their numbers only; now and then also in a type."""
+    """Draw `n` values that mostly differ only in their numbers, and sometimes in a type."""
     first = draw(trees)
 
-    def other(leaf: Any) -> Any:
+    def vary(leaf: Any) -> Any:
         if isinstance(leaf, np.ndarray | np.generic):
             is_number = leaf.dtype.kind in "biufc"
             if is_number and draw(st.integers(0, 20)) == 0:
@@ -171,14 +174,14 @@ def relatives(draw: st.DrawFn, trees: st.SearchStrategy[Any], n: int) -> list[An
             return draw(NUMBERS) if draw(st.integers(0, 6)) == 0 else leaf
         return leaf
 
-    return [first, *(map_leaves(first, other) for _ in range(n - 1))]
+    return [first, *(map_leaves(first, vary) for _ in range(n - 1))]
 
 
 # --- comparing -----------------------------------------------------------------------------------
 
 
 def is_same(actual: Any, expected: Any) -> bool:
-    """True if both are equal in every type, dtype, shape, mask and bit; NaN equals NaN."""
+    """Return True if both are equal in every type, dtype, shape, mask and bit; NaN equals NaN."""
     if type(actual) is not type(expected):
         return False
     if isinstance(expected, np.ndarray | np.generic):
@@ -203,7 +206,7 @@ def is_same_array(actual: Any, expected: Any) -> bool:
         return bool((masks[0] == masks[1]).all()) and is_same_array(actual.data, expected.data)
     if expected.dtype.hasobject:
         return bool(actual.tolist() == expected.tolist())
-    if expected.dtype.char in "gG":  # its padding is anything
+    if expected.dtype.char in "gG":  # a long double has padding bytes, which may differ
         return np.array_equal(actual, expected, equal_nan=True)
     return bool(actual.tobytes() == expected.tobytes())
 
@@ -215,15 +218,16 @@ def is_same_number(actual: Any, expected: Any) -> bool:
 
 
 def is_as_number(actual: Any, expected: Any) -> bool:
-    """True if a number or array came back as an equal one, which may be numpy's now."""
+    """Return True if a number or array came back as an equal one, perhaps as numpy's."""
     actual_array = np.asarray(actual)
     expected_array = np.asarray(expected)
     if actual_array.shape != expected_array.shape:
         return False
     is_of_python = isinstance(expected, bool | int | float | complex)
-    is_text = expected_array.dtype.kind in "SUO"  # of the length of the longest one; or any object
-    native = expected_array.dtype.newbyteorder("=")  # which numpy makes of other orders
-    dtypes = (expected_array.dtype, native)
+    # Text in a batch has the length of the longest one, so its dtype may differ.
+    is_text = expected_array.dtype.kind in "SUO"
+    native = expected_array.dtype.newbyteorder("=")
+    dtypes = (expected_array.dtype, native)  # numpy makes the byte order native when it stacks
     if not is_of_python and not is_text and actual_array.dtype not in dtypes:
         return False
     pairs = zip(actual_array.reshape(-1).tolist(), expected_array.reshape(-1).tolist(), strict=True)
@@ -249,7 +253,7 @@ def require(is_right: bool, way: str, expected: Any, actual: Any) -> None:
 
 
 def is_as_by_pickle(actual: Any, value: Any) -> bool:
-    """True if it is the value, or what pickle makes of it, which loses the byte order of some arrays."""
+    """Return True if it is the value, or pickle's copy, which loses the byte order of some arrays."""
     return is_same(actual, value) or is_same(actual, pickle.loads(pickle.dumps(value, 5)))
 
 
@@ -282,7 +286,7 @@ def travel_in_batch(values: list[Any]) -> None:
 
 
 def travel_from_shards(results: list[Any]) -> None:
-    """Each shard answers with a list, or an array of one of these values, for two keys."""
+    """Check joined answers: each shard returns one of these values for two keys, in a list or an array."""
     n = len(results)
     shares = lp.RangePartition(2 * n).cut(list(range(2 * n))[::-1], n)
     for answers in (
@@ -301,14 +305,14 @@ def travel_from_shards(results: list[Any]) -> None:
 
 
 def as_column(value: Any) -> Any:
-    """An array with two equal entries, if the value can be one."""
+    """Return an array with two entries, both equal to the value's first leaf."""
     leaf = leaves_of(value)[0] if leaves_of(value) else 0
     array = np.asarray(leaf)
     return np.stack([array, array])
 
 
 def is_as_entry(actual: Any, expected: Any) -> bool:
-    """True if an entry is the same, or a number that is exactly equal."""
+    """Return True if an entry is the same, or a number that is exactly equal."""
     if is_same(actual, expected):
         return True
     if not isinstance(expected, np.ndarray | np.generic):
@@ -334,13 +338,13 @@ def travel_by_replay(value: Any) -> None:
 
 
 class Rank:
-    """One rank of two, which operates on the trees that it is given."""
+    """One rank of two, which takes part in collective operations on trees."""
 
     def __init__(self, group: lp.Collective) -> None:
         self._group = group
 
     def operate(self, operation: str, tree: Any) -> Any:
-        """The result in this rank."""
+        """Take part in an operation; return this rank's result."""
         if operation == "broadcast":
             return self._group.broadcast(tree, root=1)
         if operation == "all_gather":
@@ -370,7 +374,7 @@ class Ranks:
         self._clients = [self._running.client(f"rank-{rank}") for rank in range(2)]
 
     def travel(self, trees: list[Any]) -> None:
-        """Check one operation: what the ranks get, or that both raise."""
+        """Check one operation: the ranks must get the right results, or both must raise."""
         operation = OPERATIONS[self._n_done % len(OPERATIONS)]
         self._n_done += 1
         futures = [
@@ -379,8 +383,8 @@ class Ranks:
         ]
         finished_futures, waiting_futures = wait(futures, LIMIT_S, FIRST_EXCEPTION)
         if any(future.exception() is not None for future in finished_futures):
-            # The other rank waits for one that refused its value, or has been told of it by now. Only the
-            # root of a broadcast does not wait for the others.
+            # If one rank has refused its value, the other still waits for it or has raised an error,
+            # too. Only the root of a broadcast may have returned, since it does not wait for others.
             returned = [future for future in finished_futures if future.exception() is None]
             is_allowed = not returned or (operation == "broadcast" and returned == [futures[1]])
             require(is_allowed, f"{operation}, which one rank took", trees, finished_futures)
@@ -403,7 +407,7 @@ class Ranks:
 
 
 def is_reduced(actual: Any, trees: list[Any], ufunc: Any) -> bool:
-    """True if each leaf is what numpy makes of the ranks' leaves, and the structure is theirs."""
+    """Return True if the tree has the ranks' structure, and each leaf is numpy's result for their leaves."""
     results = []
     for left, right in zip(*map(leaves_of, trees), strict=True):
         result = ufunc(left, right)
@@ -431,7 +435,7 @@ COLLECTIVE_SHARE = 0.1
 
 
 def search(way: str, n_examples: int, seed: int) -> int:
-    """Send so many values this way; return how many were refused. Raises Different."""
+    """Send `n_examples` values this way; return the number of refusals. Raises Different."""
     if way == "collective":
         ranks = Ranks()
         try:

@@ -1,14 +1,14 @@
-"""Kills the launcher, its forkserver, or both at a random moment, again and again, and counts what is left.
+"""The leftovers of a program whose launcher, forkserver, or both are killed at a random moment.
 
     python benchmarks/orphans.py --trials 300
 
-Each trial is a script that launches workers as processes, each with a child of its own; a tenth of these
-children leave for a session of their own, every other one of them by a double fork. At a random moment of
-its first second, start included, `kill -9` hits the launching script, or the forkserver of its workers, or
-both at once, in turns. What is measured is the time until no process is left that the script, or anything it
-started, has started: all of them have a mark in their environment. The launching script itself is not waited
-for where only the forkserver was killed; it must end by itself soon after. In the end no file may be left in
-the directory for sockets, no listening socket, no shared memory.
+Each trial runs a script that launches workers as processes, each with a child of its own. A tenth of these
+children move to a session of their own, every other one of them by a double fork. At a random moment of the
+script's first second, which includes its start, the benchmark kills (SIGKILL) the launching script, the
+forkserver of its workers, or both, in turns. Then it measures the time until none of the script's processes
+is left. It finds them by a mark in their environment, which they inherit. If only the forkserver was killed,
+that time excludes the launching script, which must end by itself soon after. At the end no file may be left
+in the directory for sockets, and no listening socket and no shared memory.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Trial:
 
 
 def forkserver_of(launcher: subprocess.Popen[bytes]) -> int | None:
-    """Return the forkserver's pid, as soon as there is one; None if the launcher ends before."""
+    """Wait for the forkserver, and return its pid; return None if the launcher ends first."""
     while launcher.poll() is None:
         for subreaper in holdings.children(launcher.pid):
             for forkserver in holdings.children(subreaper):
@@ -77,7 +77,7 @@ def forkserver_of(launcher: subprocess.Popen[bytes]) -> int | None:
 
 
 def trial(workers: int, victim: str, after_s: float) -> Trial:
-    """Kill once, and look at what is left."""
+    """Kill once; return the time, and what is left."""
     memory_before = shared_memory()
     source = SCRIPT.format(workers=workers)
     silent = subprocess.DEVNULL
@@ -113,7 +113,7 @@ def listening(directory: str) -> list[str]:
 
 
 def show(trials: list[Trial]) -> list[str]:
-    """Print a row for each victim; return what is wrong with the trials that failed."""
+    """Print a row for each victim; return a description of each trial that failed."""
     times = dict.fromkeys(("p50 ms", "p99 ms", "worst ms"), ".0f")
     table = Table("killed", {"trials": "", "processes": ".1f", **times, "left": ""}, width=12)
     for victim in (*VICTIMS, "all"):
@@ -132,7 +132,7 @@ def show(trials: list[Trial]) -> list[str]:
 
 
 def main() -> None:
-    """Print the table; exit with 1 if anything was left, or took more than 250 ms."""
+    """Print the table; exit with 1 if anything was left, or if a trial took more than 250 ms."""
     parser = Parser(
         __doc__,
         {"trials": 3, "workers": 4},

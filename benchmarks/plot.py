@@ -1,4 +1,4 @@
-"""Draws what `make bench` has measured: latency, calls/s and GB/s, ours beside the others'.
+"""A picture of the figures of `make bench`: latency, calls/s and GB/s, ours beside those of other libraries.
 
 python benchmarks/plot.py [--json FILE] [--to FILE]
 """
@@ -14,12 +14,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 OURS = "#c2410c"
 OTHERS = "#64748b"
-LINES = ("memcpy", "raw unix", "courier", "courier tcp", "zmq", "grpcio")  # more would be a tangle
-GAP = 0.17  # between the names of two lines, in powers of ten
+LINES = (
+    "memcpy",
+    "raw unix",
+    "courier",
+    "courier tcp",
+    "zmq",
+    "grpcio",
+)  # more lines are hard to read
+GAP = 0.17  # the least distance of two lines' names, in powers of ten
 STYLE: dict[Any, Any] = {
     "font.size": 9,
-    "svg.fonttype": "none",  # text as text: a tenth of the size
-    "svg.hashsalt": "launchpad",  # the same figures give the same file
+    "svg.fonttype": "none",  # keep text as text, which makes the file ten times smaller
+    "svg.hashsalt": "launchpad",  # make the same file from the same figures
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
@@ -71,7 +78,7 @@ def medians(rows: dict[str, Any], figure: str) -> dict[str, float]:
 
 
 def draw_dots(axes: Any, values: dict[str, float], title: str) -> None:
-    """Dots and no bars: on a log scale the length of a bar means nothing."""
+    """Draw a dot for each value. On a log scale the length of a bar would mean nothing."""
     names = list(values)[::-1]
     axes.scatter(list(values.values())[::-1], names, s=50, color=[color(name) for name in names])
     for name in names:
@@ -120,7 +127,7 @@ def medians_of(row: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def apart(heights: dict[str, float]) -> dict[str, float]:
-    """Return the heights, moved up where two names would lie on one another."""
+    """Return the heights of the names, moved up where two of them would overlap."""
     places: dict[str, float] = {}
     lowest = -math.inf
     for name in sorted(heights, key=heights.__getitem__):

@@ -1,16 +1,16 @@
-"""`lp.pool` beside the standard library's pools, and while its workers are killed.
+"""The speed of `lp.pool` beside the standard library's pools, and its results while workers are killed.
 
     python benchmarks/pool.py
     python benchmarks/pool.py --chaos --jobs 100000 --kills 50
 
-map      The same jobs of 1 ms by `lp.pool`, `multiprocessing.Pool.map` and `ProcessPoolExecutor.map`, with as
-         many worker processes each, taking turns. Two kinds of jobs: one computes, one waits. Promise: at
-         most 1.2 times the time of `multiprocessing.Pool`, and of `ProcessPoolExecutor` with its default
-         chunks and with those that `multiprocessing.Pool` would make.
-chaos    Jobs that may run twice, by `map` and by `submit`, while workers are killed (SIGKILL) at random
-         moments. All results must be there, each once and right.
+map      `lp.pool`, `multiprocessing.Pool.map` and `ProcessPoolExecutor.map` take turns to run the same jobs
+         of 1 ms, with the same number of worker processes. There are two kinds of jobs: one computes, one
+         waits. We promise at most 1.2 times the time of `multiprocessing.Pool`, and of `ProcessPoolExecutor`
+         with its default chunks and with the chunks of `multiprocessing.Pool`.
+chaos    `map` and `submit` run jobs that may run twice, while workers are killed (SIGKILL) at random moments.
+         Each job must have exactly one result, and the right one.
 
-Exits with 1 if a promise does not hold.
+The script exits with 1 if a promise does not hold.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Map = Callable[[Callable[[int], int], range], Any]
 
 
 def compute(number: int) -> int:
-    """Use a processor for 1 ms of its own time: also on a busy machine it is the same work."""
+    """Compute for 1 ms of this thread's CPU time, which is the same work on a busy machine."""
     end = time.thread_time() + JOB_S
     while time.thread_time() < end:
         pass
@@ -53,12 +53,12 @@ def workers(n: int) -> lp.Running:
 
 
 def compare(n_workers: int, n_jobs: int, rounds: int) -> bool:
-    """Print the table; True if the promise holds."""
+    """Print the table; return True if the promise holds."""
     context = multiprocessing.get_context("fork")
     with ExitStack() as stack:
         theirs = stack.enter_context(context.Pool(n_workers))
         executor = stack.enter_context(ProcessPoolExecutor(n_workers, context))
-        list(executor.map(wait, range(n_workers)))  # starts its processes
+        list(executor.map(wait, range(n_workers)))  # start its processes
         running = stack.enter_context(workers(n_workers))
         ours = stack.enter_context(lp.pool(running.clients("worker")))
         chunk = math.ceil(n_jobs / (4 * n_workers))
@@ -77,21 +77,22 @@ def compare(n_workers: int, n_jobs: int, rounds: int) -> bool:
                 assert list(map_jobs(job, range(n_jobs))) == [2 * i for i in range(n_jobs)]
 
             ways = {
-                name: timed(functools.partial(check, each)) for name, each in contenders.items()
+                name: timed(functools.partial(check, map_jobs))
+                for name, map_jobs in contenders.items()
             }
             times = in_turns(ways, rounds, warm_up=1)
             title = f"{n_jobs} jobs of 1 ms that {job.__name__}, {n_workers} workers"
             table = Table(title, {"s": ".3f", "lp.pool takes … of it": ".2f"}, width=44)
-            for name, each in times.items():
-                ratio = ratios(times["lp.pool"], each)["median"]
-                table.row(f"  {name}", statistics.median(each), ratio)
+            for name, seconds in times.items():
+                ratio = ratios(times["lp.pool"], seconds)["median"]
+                table.row(f"  {name}", statistics.median(seconds), ratio)
                 worst = max(worst, ratio)
     print(f"at most {MOST:g} times their time: {'yes' if worst <= MOST else 'NO'}")
     return worst <= MOST
 
 
 def survive(n_workers: int, n_jobs: int, n_kills: int, seed: int) -> bool:
-    """Kill workers; True if all results came, each once, while workers were killed."""
+    """Run jobs while workers are killed; return True if each has exactly one result, and the right one."""
     began = time.monotonic()
     numbers = range(n_jobs)
     with workers(n_workers) as running, lp.pool(running.clients("worker"), idempotent=True) as pool:
@@ -109,7 +110,8 @@ def survive(n_workers: int, n_jobs: int, n_kills: int, seed: int) -> bool:
             for number, future in enumerate(futures):
                 future.add_done_callback(functools.partial(count, number))
             submitted = [future.result() for future in futures]
-            while len(kills.done) < n_kills:  # a quick run: the last ones fall into one more map
+            # A quick run is over before all the kills. Run more jobs, so that the rest hit some.
+            while len(kills.done) < n_kills:
                 assert sum(pool.map(compute, range(100))) == 9900
         attempts = sum(status.attempt for status in running.status())
     took_s = time.monotonic() - began
@@ -128,7 +130,7 @@ def main() -> None:
         __doc__,
         {"rounds": 1, "kills": 3},
         workers=2,
-        jobs=0,  # 2000 for map, 100000 for chaos
+        jobs=0,  # 0: 2000 for map, 100000 for chaos
         rounds=7,
         kills=50,
         seed=17,

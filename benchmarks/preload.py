@@ -1,14 +1,16 @@
-"""Starts workers that need a large module, and one of them again: `python benchmarks/preload.py`.
+"""The time to start workers that need a large module, and to restart one: `python benchmarks/preload.py`.
 
-Eight workers import torch (`--module` names another) and multiply two matrices. Side by side, in turns:
+Eight workers import torch (or the module that `--module` names) and multiply two matrices. Three ways to
+start them take turns:
 
     launchpad                       each worker imports it
     launchpad, preload              lp.launch(…, preload=["torch"])
     multiprocessing, forkserver     set_forkserver_preload(["torch"])
 
-all ready       from the launch, or the first start(), until the last worker has answered
-started again   from the kill (SIGKILL) of one until its successor answers
-memory          of each worker: PSS, in which what is shared counts once, when all have multiplied
+all ready       the time from the launch, or the first start(), until the last worker has answered
+started again   the time from the kill (SIGKILL) of one worker until its successor answers
+memory          PSS of each worker when all have multiplied. A shared page counts in part in each process
+                that shares it
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ KINDS = ("launchpad", "launchpad, preload", "multiprocessing, forkserver")
 
 
 def compute(module: str) -> int:
-    """Import it, and let torch and numpy compute. Return its process."""
+    """Import the module, and multiply matrices if it has any (as torch and numpy). Return the pid."""
     loaded = importlib.import_module(module)
     make_ones = getattr(loaded, "ones", None)
     if make_ones is not None:
@@ -43,7 +45,7 @@ def compute(module: str) -> int:
 
 
 class Computes:
-    """Computes when it is built, and says so when it is asked."""
+    """A server that computes when it is built, and then answers with its pid."""
 
     def __init__(self, module: str) -> None:
         self._pid = compute(module)
@@ -76,7 +78,7 @@ def serve(module: str, pipe: Any) -> None:
 
 
 def with_multiprocessing(module: str, workers: int) -> dict[str, float]:
-    """In a process of its own: this one's forkserver starts once."""
+    """Measure multiprocessing. Call this in a new process, because its forkserver starts only once."""
     context = mp.get_context("forkserver")
     context.set_forkserver_preload([module])
 
@@ -104,20 +106,20 @@ def with_multiprocessing(module: str, workers: int) -> dict[str, float]:
 
 
 def pss(pids: list[int]) -> float:
-    """Return the mean of these processes, in MB."""
+    """Return the mean PSS of these processes, in MB."""
     return statistics.mean(map(holdings.proportional, pids)) / 1e6
 
 
-def one(kind: str, module: str, workers: int) -> dict[str, float]:
+def measure(kind: str, module: str, workers: int) -> dict[str, float]:
     if kind == KINDS[2]:
         return with_multiprocessing(module, workers)
     return with_launchpad(module, workers, preload=kind == KINDS[1])
 
 
 def main() -> None:
-    """Print the medians."""
+    """Print a table of the medians."""
     options = Parser(__doc__, module="torch", workers=8, rounds=3).parse_args()
-    ways = {kind: partial(apart, one, kind, options.module, options.workers) for kind in KINDS}
+    ways = {kind: partial(apart, measure, kind, options.module, options.workers) for kind in KINDS}
     spreads = {kind: summary(turns) for kind, turns in in_turns(ways, options.rounds).items()}
     heads = {"all ready, s": ".2f", "started again, s": ".3f", "PSS of each, MB": ".1f"}
     table = Table(f"{options.workers} workers, {options.module}", heads, width=30)

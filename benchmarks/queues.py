@@ -1,15 +1,15 @@
-"""Items that go through a queue: how many, and each once while its producers and consumers are killed.
+"""The rate of a queue, and a check that no item is lost or repeated while its workers are killed.
 
     python benchmarks/queues.py [--items N] [--kills K] [--rounds R] [--seed S] [--quick]
 
-rate       4 producers, 4 consumers, items of 100 bytes through one queue, workers that are processes: by
-           put_from, put_many and put, and beside them a `multiprocessing.Queue`, all taking turns.
-killed     The same while producers and consumers are killed (SIGKILL) K times at random moments and started
-           again. A producer notes what it puts when `put_many` has returned, a consumer each item before it
-           asks for the next. Then: an item that was acknowledged and never handled, or handled twice and not
-           in `reports()`, is a failure; so are more than maxsize items that wait.
+rate       4 producers and 4 consumers, all processes, send items of 100 bytes through one queue. put_from,
+           put_many, put and a `multiprocessing.Queue` take turns.
+killed     The same, while producers and consumers are killed (SIGKILL) K times at random moments and started
+           again. A producer notes its items as soon as `put_many` has returned, a consumer notes each item
+           before it asks for the next. It is a failure if an acknowledged item was never handled, if an item
+           was handled twice and is not in `reports()`, or if more than maxsize items waited.
 
-Exits with 1 if an item was lost or repeated unnoticed, or if more than maxsize waited.
+The script exits with 1 after a failure.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def items(first: int, n: int) -> Iterator[bytes]:
 def program_of(
     producer: tuple[Any, ...], consumer: tuple[Any, ...], restart: lp.RestartPolicy | None = None
 ) -> lp.Program:
-    """Return a program with a queue; after their function stand the arguments beside the queue."""
+    """Return a program with a queue. A producer and a consumer are a function, then its other arguments."""
     program = lp.Program("queues")
     queue = program.add_node(lp.QueueNode[bytes](MAXSIZE, producers=WORKERS), label="queue")
     for label, (function, *args) in {"producer": producer, "consumer": consumer}.items():
@@ -77,7 +77,7 @@ def produce(queue: lp.Queue[bytes], way: str, n: int) -> None:
 
 
 def consume(queue: lp.Queue[bytes]) -> tuple[int, float, float]:
-    """Return how many came, and when the first and the last did."""
+    """Return the number of items, and the times of the first and the last."""
     n = 0
     began = 0.0
     for _ in queue:
@@ -93,7 +93,7 @@ def rate_of(way: str, n: int) -> float:
 
 
 def rate_in(results: Any, n: int) -> float:
-    """Return items per second, of what each consumer has returned."""
+    """Return items per second, computed from the results of all consumers."""
     assert sum(n_items for n_items, _, _ in results) == n // WORKERS * WORKERS
     begin = min(first for n_items, first, _ in results if n_items)
     end = max(last for n_items, _, last in results if n_items)
@@ -149,13 +149,14 @@ def show_rates(n: int, rounds: int) -> dict[str, list[float]]:
 
 
 def produce_and_note(queue: lp.Queue[bytes], folder: str, n: int, seed: int) -> None:
-    """Go on until so many are acknowledged, in all attempts of this worker."""
+    """Put items until all attempts of this worker together have `n` acknowledged items."""
     me = lp.current()
     mine = Path(folder).glob(f"put-{me.replica_index}-*")
     n_left = n - sum(path.stat().st_size for path in mine) // NUMBER_BYTES
     notes = os.open(f"{folder}/put-{me.replica_index}-{me.attempt}", os.O_WRONLY | os.O_CREAT)
     chance = random.Random(f"{seed} {me.name} {me.attempt}")
-    # A number is put once: this attempt does not know what the last call of the one before has done.
+    # Each attempt has numbers of its own, because it cannot know which items the last call of the
+    # attempt before has put: a number that came twice would look like a repeated item.
     numbers = itertools.count((me.replica_index << 48) + (me.attempt << 32))
     with queue.producer():
         while n_left > 0:
@@ -181,13 +182,13 @@ def numbers_in(folder: str, pattern: str) -> Counter[int]:
 
 
 def kill_meanwhile(n: int, kills: int, seed: int) -> bool:
-    """Print what became of the items; True if all is well."""
+    """Print the fate of the items; return True if none was lost or repeated unnoticed."""
     with tempfile.TemporaryDirectory() as folder:
         producer = (produce_and_note, folder, n // WORKERS, seed)
         program = program_of(producer, (consume_and_note, folder), FOREVER)
         program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
         began = time.monotonic()
-        # spread over the time that so many items take when nothing is killed
+        # Spread the kills over the time that the items take when nothing is killed.
         every_s = max(0.05, 2 * WORKERS * n / 250_000 / kills)
         with launch(program) as running:
             killing = lp.testing.KillWorkers(
@@ -219,7 +220,7 @@ def kill_meanwhile(n: int, kills: int, seed: int) -> bool:
 
 
 def main() -> None:
-    """Print what was found. Exit with 1 if something was not as it should be."""
+    """Print the figures; exit with 1 after a failure."""
     quick = {"items": 20_000, "kills": 4, "rounds": 1}
     options = Parser(__doc__, quick, items=1_000_000, kills=100, rounds=3, seed=1).parse_args()
     rates = show_rates(options.items, options.rounds)

@@ -1,15 +1,16 @@
-"""Kills a server again and again (SIGKILL), and times how it comes back: `python benchmarks/recovery.py`.
+"""The time that a killed server needs to come back: `python benchmarks/recovery.py`.
 
-The server has a restart policy without back-off and runs as a process of its own. Three clocks begin at each
-kill, all CLOCK_MONOTONIC of this machine:
+The server runs in a process of its own, with a restart policy without back-off. The script kills it again and
+again (SIGKILL). Three clocks begin at each kill, all CLOCK_MONOTONIC of this machine:
 
-    noticed     until the supervisor knows, and begins the next attempt
-    answers     until a client that connects anew has an answer
-    next call   until a client has one that was waiting for an answer when the server died, was told that
-                the outcome is unknown, and called again at once
+    noticed     until the supervisor begins the next attempt
+    answers     until a new client has an answer
+    next call   until a waiting client has an answer: it was waiting when the server died, got OutcomeUnknown,
+                and called again at once
 
-Then it is killed with 1,000 calls in flight, and with 10,000: how long until all of them have an outcome?
-None may be lost, and none may have another one than OutcomeUnknown. Exits with 1 if a promise does not hold.
+Then the script kills the server with 1,000 calls in flight, and with 10,000, and measures the time until all
+of them have ended. No call may be lost, and all must end with OutcomeUnknown. The script exits with 1 if a
+promise does not hold.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ calls with another outcome         | recovery/in flight/strange       | ≤ 0
 
 
 class Server:
-    """Says which attempt it is, or never answers."""
+    """A server that answers with its attempt, or never answers."""
 
     def __init__(self) -> None:
         self._hanging = 0
@@ -70,7 +71,7 @@ class Victim:
         self.client.attempt()
 
     def kill(self) -> float:
-        """Kill it; return when."""
+        """Kill the server; return the time of the kill."""
         (status,) = self.running.status()
         assert status.pid is not None
         self.attempt = status.attempt
@@ -79,7 +80,7 @@ class Victim:
         return killed_at
 
     def noticed_at(self) -> float:
-        """Return when the supervisor had begun the next attempt."""
+        """Return the time at which the supervisor began the next attempt."""
         (status,) = self.running.status()
         assert status.attempt == self.attempt + 1
         assert status.started_at is not None
@@ -93,7 +94,7 @@ def victim() -> Iterator[Victim]:
 
 
 def call_waiting(client: Any, answered: list[float]) -> None:
-    """Wait for an answer that will not come; when told so, calls again."""
+    """Make a call that is never answered. When it fails because of the kill, call again."""
     try:
         client.hang()
     except lp.courier.OutcomeUnknown:
@@ -112,7 +113,7 @@ def one_kill(server: Victim) -> dict[str, float]:
     killed_at = server.kill()
     with server.running.client("server") as fresh:
         while fresh.with_options(idempotent=True).attempt() == server.attempt:
-            time.sleep(0.001)  # it was not dead yet
+            time.sleep(0.001)  # the answer came from the old process, which was not dead yet
         answers = time.monotonic()
     waiting.join(DEADLINE_S)
     times = {"noticed": server.noticed_at(), "answers": answers, "next call": next_call[0]}
@@ -120,7 +121,7 @@ def one_kill(server: Victim) -> dict[str, float]:
 
 
 def kill_in_flight(server: Victim, calls: int) -> dict[str, Any]:
-    """Kill it with so many calls in flight; how long until each has its outcome, and which."""
+    """Kill the server with calls in flight; return the ms until all have ended, and their outcomes."""
     futures: list[Future[None]] = [server.client.futures.hang() for _ in range(calls)]
     with server.running.client("server") as prober:
         while prober.n_hanging() < calls:
@@ -147,11 +148,14 @@ def measure(kills: int, rounds: int, seed: int) -> dict[str, Any]:
         trials = {
             calls: [kill_in_flight(server, calls) for _ in range(rounds)] for calls in (1000, 10000)
         }
-    flat = [trial for each in trials.values() for trial in each]
+    all_trials = [trial for trials_of_n in trials.values() for trial in trials_of_n]
     figures["in flight"] = {
-        "lost": sum(trial["lost"] for trial in flat),
-        "strange": sum(trial["strange"] for trial in flat),
-        **{str(n): percentiles([t["ms"] for t in each], "_ms") for n, each in trials.items()},
+        "lost": sum(trial["lost"] for trial in all_trials),
+        "strange": sum(trial["strange"] for trial in all_trials),
+        **{
+            str(n): percentiles([trial["ms"] for trial in trials_of_n], "_ms")
+            for n, trials_of_n in trials.items()
+        },
     }
     return {"recovery": {"kills": kills, "rounds": rounds, **figures}}
 

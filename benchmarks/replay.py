@@ -1,19 +1,20 @@
 """The rates of a ReplayNode beside those of a replay buffer of plain calls: `python benchmarks/replay.py`.
 
-Trajectories of 20 steps, each an observation of 84×84 bytes, an action, a reward and a discount, are inserted
-into a table and sampled from it uniformly, in batches of 32 that arrive as arrays.
+A program inserts trajectories into a table and samples them uniformly, in batches of 32 that arrive as
+arrays. A trajectory has 20 steps, each with an observation of 84×84 bytes, an action, a reward, a discount.
 
-ours        `lp.ReplayNode`: a SequenceWriter, which sends trajectories as they come or 8 at a time, and
-            `sample_batch`. It has one message under way while it goes on, and those that come meanwhile
-            share the next one; the time ends when all are in the table
-plain       a CourierNode that keeps what it is given in a list: `insert(steps)`, a list of dicts of arrays,
-            or lists of 8 such lists; and `sample(n)`, whose steps the caller stacks
-reverb      `lp.ReverbNode`, with `--reverb PYTHON`, an interpreter that has dm-reverb and launchpad: a
-            TrajectoryWriter, and a TrajectoryDataset for sampling
+ours        `lp.ReplayNode`, with a SequenceWriter that sends trajectories one by one or 8 at a time, and
+            `sample_batch`. The writer has one message under way while the program goes on, and trajectories
+            that come in the meantime share the next message. The clock stops when all are in the table
+plain       a CourierNode that keeps its items in a list. `insert(steps)` takes a list of dicts of arrays,
+            `insert_many` takes 8 of these lists, and the caller of `sample(n)` stacks the steps itself
+reverb      `lp.ReverbNode`, with a TrajectoryWriter, and a TrajectoryDataset for sampling. `--reverb PYTHON`
+            names an interpreter that has dm-reverb and launchpad
 
-In one run, taking turns; the median of the rounds. A step is counted from the environment's arrays to the
-server, and from there to the learner's arrays. The last line is computed from those above: 8 trajectories
-inserted, 8 at a time, and a batch sampled, as where each is sampled four times.
+All of them take turns in one run, and a figure is the median of the rounds. The time of a trajectory goes
+from the environment's arrays to the server, the time of a batch from the server to the learner's arrays. The
+last line is computed from those above: insert 8 trajectories, 8 at a time, and sample one batch, as in a
+program that samples each trajectory four times.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ AT_A_TIME = 8
 
 
 def steps_of_an_episode() -> list[dict[str, Any]]:
-    frames = np.zeros((STEPS, 84, 84), np.uint8)  # like a game's: Reverb compresses them
+    frames = np.zeros(
+        (STEPS, 84, 84), np.uint8
+    )  # mostly empty, as in a game: Reverb compresses them
     frames[:, 20:40, 30:50] = np.random.default_rng(0).integers(0, 255, (STEPS, 20, 20))
     return [
         {
@@ -55,7 +58,7 @@ def steps_of_an_episode() -> list[dict[str, Any]]:
 
 
 class PlainReplay:
-    """A replay buffer as one would write it: a list, and plain calls."""
+    """A replay buffer as a user might write it, with a list and plain calls."""
 
     def __init__(self) -> None:
         self._items: list[Any] = []
@@ -77,7 +80,7 @@ class PlainReplay:
 def rate(
     act: Callable[[], object], seconds: float, finish: Callable[[], object] = lambda: None
 ) -> float:
-    """Return how often a second it can be done, until `finish` has returned."""
+    """Return how often a second `act` can be called; the clock stops when `finish` has returned."""
     began = time.perf_counter()
     times = 0
     while time.perf_counter() - began < seconds:
@@ -88,7 +91,8 @@ def rate(
 
 
 def insert_plain(replay: Any, n: int, seconds: float) -> float:
-    episodes = [steps_of_an_episode() for _ in range(n)]  # pickle sends the same one once
+    # These are different objects, because pickle sends an object once even if a list has it often.
+    episodes = [steps_of_an_episode() for _ in range(n)]
     if n > 1:
         return n * rate(lambda: replay.insert_many(episodes), seconds)
     return rate(lambda: replay.insert(episodes[0]), seconds)
@@ -163,7 +167,7 @@ def reverb_tables() -> list[Any]:
 
 
 def measure(kind: str, seconds: float) -> dict[str, float]:
-    """Run a program of this kind; return how many trajectories, and how many batches, a second."""
+    """Run a program of this kind; return the rates of trajectories and of batches, by title."""
     program = lp.Program(f"replay-{kind}")
     node: Any
     if kind == "plain":
@@ -181,7 +185,7 @@ def measure(kind: str, seconds: float) -> dict[str, float]:
 
 
 def in_turn(insert: Any, sample: Any, replay: Any, seconds: float) -> tuple[float, ...]:
-    insert(replay, 1, seconds / 2)  # the table is full, and memory was touched
+    insert(replay, 1, seconds / 2)  # fill the table, so that its memory has been touched
     return insert(replay, 1, seconds), insert(replay, AT_A_TIME, seconds), sample(replay, seconds)
 
 

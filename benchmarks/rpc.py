@@ -1,12 +1,12 @@
-"""The costs of calls, beside those of others, measured here and now.
+"""The costs of calls, beside those of other libraries.
 
     python benchmarks/rpc.py [--only latency,pipelined] [--rounds N] [--json FILE] [--quick]
     python benchmarks/rpc.py --backend ray      between two actors of a Ray cluster, beside Ray's own calls
 
-Every contender has a client and a server process of its own, new in every round; they take turns in
-one run. A figure is the median over the rounds, with the range; a ratio compares within a round. At
-the end stands what we promise, beside what was measured. benchmarks/calls/ has a file for each
-measurement and for each contender, which say what they do.
+Every contender has a client process and a server process of its own, new in every round. All contenders
+take turns in one run. A figure is the median over the rounds, with the range; a ratio compares figures of
+the same round. The last table has our promises, beside the measured figures. benchmarks/calls/ has a
+file for each measurement and for each contender, with a description.
 """
 
 from __future__ import annotations

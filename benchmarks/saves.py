@@ -1,15 +1,15 @@
-"""Kills a worker while it saves, again and again, and resumes a program that is killed all the time.
+"""A check that saved states survive kills: of a worker while it saves, and of a whole program.
 
     python benchmarks/saves.py --kills 500 --resumes 20
 
 killed     A worker saves one state after the other, of 0 to 1 MB, and notes each when `save` has returned. It
-           is killed (SIGKILL) at a random moment, and started again: what it then loads must be the last
-           state that it noted, or the one that it was saving. Anything else ends the program.
-resumed    A program of three workers, launched with `state=`, counts up a sum. Its launcher, or one of its
-           workers, is killed at a random moment; it is launched again until it is done. In the end the sums
-           must be those of a program that nobody disturbed.
+           is killed (SIGKILL) at a random moment, and started again. It must then load the last state that it
+           noted, or the one that it was saving. Anything else ends the program.
+resumed    Three workers of a program with `state=` each compute a sum, step by step. The launcher or one of
+           the workers is killed at a random moment, and the program is launched again until it is done. At
+           the end the sums must be those of a program without kills.
 
-Exits with 1 if a state was torn, lost or old.
+The script exits with 1 if a state was torn, lost or old.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEADLINE_S = 60.0
 
 
 class Saver:
-    """Checks what it finds, then saves without end."""
+    """A worker that checks the state that it loads, then saves new ones until it is killed."""
 
     def __init__(self, notes: str) -> None:
         self._notes = notes
@@ -46,7 +46,7 @@ class Saver:
         if step not in (noted, noted + 1) or not (numbers == step).all():
             raise lp.DoNotRestart(f"state {step} was loaded, {noted} was saved: {numbers[:3]}…")
         notes = os.open(self._notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.write(notes, b"x" * (step - noted))  # it was saved, and not noted any more
+        os.write(notes, b"x" * (step - noted))  # the state that was saved just before the kill
         chance = random.Random(step)
         while True:
             step += 1
@@ -55,7 +55,7 @@ class Saver:
 
 
 def kill_while_it_saves(kills: int, seed: int) -> tuple[int, float]:
-    """Return how many states were saved meanwhile, and how long that took."""
+    """Kill a worker that saves; return the number of states it saved, and the seconds."""
     chance = random.Random(seed)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -69,14 +69,15 @@ def kill_while_it_saves(kills: int, seed: int) -> tuple[int, float]:
                 os.kill(pid, signal.SIGKILL)
             running_pid(running, kills + 1)
             size = notes.stat().st_size
-            while notes.stat().st_size == size:  # the last one has found a good state, too
+            # The last attempt must find a good state, too: then it notes one more.
+            while notes.stat().st_size == size:
                 running_pid(running, kills + 1)
                 time.sleep(0.001)
         return notes.stat().st_size, time.monotonic() - began
 
 
 def running_pid(running: lp.Running, attempt: int) -> int:
-    """Return its process in this attempt, as soon as it runs. Exit if it has found a wrong state."""
+    """Wait until the worker runs in this attempt, and return its pid. Exit if it found a wrong state."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         (status,) = running.status()
@@ -120,7 +121,7 @@ if __name__ == "__main__":
 
 
 def resume(resumes: int, seed: int) -> tuple[str, str, int]:
-    """Return the sums when nobody disturbs, those after so many kills, and how many launches that took."""
+    """Return the sums of a run without kills, those of a run with kills, and its number of launches."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "resumed.py"
@@ -132,7 +133,7 @@ def resume(resumes: int, seed: int) -> tuple[str, str, int]:
         launches = 0
         state = f"{folder}/state"
         while not sums or launches <= resumes:
-            if sums:  # done before it was resumed so often: once more from the beginning
+            if sums:  # the program was done before enough kills: start it from the beginning
                 state = f"{folder}/state-{launches}"
                 sums = ""
             victim = chance.choice(("worker", "nobody"))
@@ -146,14 +147,14 @@ def resume(resumes: int, seed: int) -> tuple[str, str, int]:
 
 
 def run(script: Path, state: str, killed_after_s: float, victim: str) -> str:
-    """Return what one launch prints; empty if it was killed before its end."""
+    """Launch the script once; return its output, which is empty if it was killed before its end."""
     command = [sys.executable, str(script), state, str(killed_after_s), victim]
     deadline = time.monotonic() + DEADLINE_S
     while True:
         process = subprocess.run(
             command, capture_output=True, text=True, env=environment(), check=False
         )
-        # By workers of the launcher that was just killed.
+        # Workers of a launcher that was just killed may still hold the state for a moment.
         if "is in use by" not in process.stderr or time.monotonic() > deadline:
             break
     if process.returncode not in (0, -signal.SIGKILL):
@@ -162,7 +163,7 @@ def run(script: Path, state: str, killed_after_s: float, victim: str) -> str:
 
 
 def main() -> None:
-    """Print what was found. Exit with 1 if a state was not what it should be."""
+    """Print the figures; exit with 1 if a state was torn, lost or old."""
     options = Parser(__doc__, kills=500, resumes=20, seed=0).parse_args()
     saved, seconds = kill_while_it_saves(options.kills, options.seed)
     print(

@@ -1,9 +1,9 @@
-"""A program of very many nodes: its start, its memory, its end.
+"""The start, the memory and the end of a program with very many nodes.
 
     python benchmarks/scale.py --nodes 500
 
-A script launches N CourierNodes as local processes, calls each of them once, and waits until Ctrl-C
-(SIGINT) ends it. Memory is that of the script and all its processes; what is shared counts once (PSS).
+A script launches N CourierNodes as local processes, calls each of them once, and waits until Ctrl-C (SIGINT)
+ends it. The memory is that of the script and all its processes, in which shared memory counts once (PSS).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ print("answered", launched - began, time.perf_counter() - began, flush=True)
 
 
 def measure(nodes: int) -> dict[str, Any]:
-    """Launch once, and return what was seen from its start to its end."""
+    """Run the script once; return its figures from start to end."""
     with holdings.MarkedScript(SCRIPT, str(nodes), stdout=subprocess.PIPE, text=True) as script:
         process = script.process
         assert process.stdout is not None
-        lines = (line.split() for line in process.stdout)  # progress is among them
+        lines = (line.split() for line in process.stdout)  # some of them show progress
         words = next((words for words in lines if words[:1] == ["answered"]), None)
         assert words is not None, "the script has failed"
         pids = script.processes()

@@ -1,8 +1,8 @@
-"""A million calls: does anything grow, and is anything left when both sides have closed?
+"""A check that memory does not grow over a million calls, and that nothing is left after the close.
 
     python benchmarks/soak.py [--rounds N] [--json FILE] [--quick]
 
-benchmarks/calls/soak.py says what is called and what is weighed. The worst of the rounds counts.
+benchmarks/calls/soak.py describes the calls and the figures. The worst of the rounds counts.
 """
 
 from __future__ import annotations

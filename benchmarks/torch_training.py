@@ -1,16 +1,17 @@
-"""Kills ranks that train with torch.distributed, at random moments: `python benchmarks/torch_training.py`.
+"""A test of training with torch.distributed while ranks are killed: `python benchmarks/torch_training.py`.
 
-A group of processes trains with DDP, then with FSDP2, over gloo. After each step rank 0 saves all state.
-Again and again one of them is killed (SIGKILL): the others raise PeerFailed, all are started again, and go on
-where rank 0 had saved. In the end the weights must be those of a group that nobody disturbed, bit for bit.
+A group of processes trains with DDP, then with FSDP2, over gloo. After each step rank 0 saves all state. The
+script kills ranks (SIGKILL), one after the other, at random moments. Each time the others raise PeerFailed,
+all ranks are started again, and go on from the last state that rank 0 saved. At the end the weights must be
+those of a group without kills, bit for bit.
 
-first step     from the kill to the end of the first step of the next generation, in all ranks
-PeerFailed     from the kill until a rank that waited in gloo has raised it; those that
-               waited for nothing are not counted
+first step     the time from the kill until all ranks have done the first step of the next generation
+PeerFailed     the time from the kill until a rank that waited in gloo has raised PeerFailed. Ranks that did
+               not wait are not counted
 
     python benchmarks/torch_training.py --kills 20
 
-Exits with 1 if the weights differ. Needs torch.
+The script exits with 1 if the weights differ. It needs torch.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ KINDS = ["DDP", "FSDP2"]
 
 
 def train(group: lp.Collective, kind: str, steps: int, pause_s: float, notes: str) -> Any:
-    """Train, and go on where rank 0 has saved. What happens is noted, a line for each event."""
+    """Train, starting from the state that rank 0 saved; note events in a file."""
     import torch
     from torch import nn
     from torch.distributed.checkpoint.state_dict import (
@@ -48,12 +49,14 @@ def train(group: lp.Collective, kind: str, steps: int, pause_s: float, notes: st
         set_state_dict,
     )
 
-    lp.stop_event()  # which says that it ends by itself: it is not interrupted where it waits in gloo
+    # A worker that has asked for its stop event ends by itself: launchpad won't interrupt it in gloo.
+    lp.stop_event()
     group.init_torch()
     torch.manual_seed(0)
     model: Any = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 8))
     if kind == "DDP":
-        # Else it builds its buckets anew after the first step, and three ranks add in another order.
+        # Without find_unused_parameters, DDP rebuilds its buckets after the first step of each generation.
+        # Three ranks then add in another order than in that step, so the bits would depend on restarts.
         model = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
     else:
         from torch.distributed.fsdp import fully_shard
@@ -87,7 +90,7 @@ def train(group: lp.Collective, kind: str, steps: int, pause_s: float, notes: st
         states = get_state_dict(model, optimizer, options=options)
     except RuntimeError:
         try:
-            group.barrier()  # what has ended the generation
+            group.barrier()  # raises PeerFailed if a killed rank is why gloo failed
         except lp.PeerFailed:
             note(notes, "PeerFailed", group)
             raise
@@ -96,34 +99,34 @@ def train(group: lp.Collective, kind: str, steps: int, pause_s: float, notes: st
 
 
 def note(notes: str, event: str, group: lp.Collective) -> None:
-    """Add a line, in one write."""
+    """Append a line to the notes in one write, so that lines of several ranks don't mix."""
     line = f"{event} {group.generation} {group.rank} {time.monotonic()}\n"
     descriptor = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, line.encode())
     os.close(descriptor)
 
 
-def noted(notes: Path, event: str, generation: int) -> list[float]:
-    """Return when ranks have noted it in that generation."""
+def times_of(notes: Path, event: str, generation: int) -> list[float]:
+    """Return the times at which ranks have noted an event of that generation."""
     lines = [line.split() for line in notes.read_text().splitlines()] if notes.exists() else []
     return [float(line[3]) for line in lines if line[:2] == [event, str(generation)]]
 
 
-def measured(kind: str, ranks: int, kills: int, seed: int) -> dict[str, Any]:
-    """A group that nobody disturbs, and one with kills: whether their weights are equal, and the times."""
+def measure(kind: str, ranks: int, kills: int, seed: int) -> dict[str, Any]:
+    """Train a group without kills, and one with kills; compare the weights, and return the times."""
     weights: list[Any] = []
     n_killed = 0
     first_step_s = []
     peer_failed_s = []
     chance = random.Random(seed)
     steps = 20 * kills + 20
-    for disturbed in (False, True):
+    for has_kills in (False, True):
         with tempfile.TemporaryDirectory() as folder:
             notes = Path(folder) / "notes"
-            pause_s = 0.02 if disturbed else 0.0
+            pause_s = 0.02 if has_kills else 0.0
             rank = partial(lp.CollectiveNode, train, kind, steps, pause_s, str(notes))
             with launch(replicas("rank", ranks, rank, AT_ONCE), preload=PRELOAD) as running:
-                for generation in range(1, kills + 1 if disturbed else 0):
+                for generation in range(1, kills + 1 if has_kills else 0):
                     wait_for(notes, generation, ranks)
                     time.sleep(chance.uniform(0, 0.2))
                     victims = [s.pid for s in running.status() if s.label == "rank" and s.pid]
@@ -131,8 +134,10 @@ def measured(kind: str, ranks: int, kills: int, seed: int) -> dict[str, Any]:
                     os.kill(chance.choice(victims), signal.SIGKILL)
                     n_killed += 1
                     wait_for(notes, generation + 1, ranks)
-                    first_step_s.append(max(noted(notes, "step", generation + 1)) - killed_at)
-                    peer_failed_s += [t - killed_at for t in noted(notes, "PeerFailed", generation)]
+                    step_times = times_of(notes, "step", generation + 1)
+                    first_step_s.append(max(step_times) - killed_at)
+                    failure_times = times_of(notes, "PeerFailed", generation)
+                    peer_failed_s += [t - killed_at for t in failure_times]
                 weights.append(running.results("rank", 10 * DEADLINE_S)[0])
     return {
         "kind": kind,
@@ -147,13 +152,13 @@ def measured(kind: str, ranks: int, kills: int, seed: int) -> dict[str, Any]:
 def wait_for(notes: Path, generation: int, ranks: int) -> None:
     """Wait until all ranks have done a step in that generation."""
     deadline = time.monotonic() + DEADLINE_S
-    while len(noted(notes, "step", generation)) < ranks:
+    while len(times_of(notes, "step", generation)) < ranks:
         if time.monotonic() > deadline:
             sys.exit(f"FAILED: generation {generation} does not begin")
         time.sleep(0.002)
 
 
-def shown(seconds: list[float]) -> str:
+def in_words(seconds: list[float]) -> str:
     if not seconds:
         return "none"
     return (
@@ -162,18 +167,16 @@ def shown(seconds: list[float]) -> str:
 
 
 def main() -> None:
-    options = Parser(
-        __doc__, {"kills": 1, "kinds": KINDS[:1]}, kills=20, ranks=3, seed=0, kinds=KINDS
-    )
-    options = options.parse_args()
+    quick = {"kills": 1, "kinds": KINDS[:1]}
+    options = Parser(__doc__, quick, kills=20, ranks=3, seed=0, kinds=KINDS).parse_args()
     results = []
     for kind in options.kinds:
-        result = measured(kind, options.ranks, options.kills, options.seed)
+        result = measure(kind, options.ranks, options.kills, options.seed)
         results.append(result)
         bits = "equal bits" if result["bits_equal"] else "OTHER BITS"
         print(f"{kind:6} {options.ranks} ranks, {options.kills} kills: {bits}", flush=True)
-        print(f"       first step of the next generation: {shown(result['first_step_s'])}")
-        print(f"       PeerFailed: {shown(result['peer_failed_s'])}", flush=True)
+        print(f"       first step of the next generation: {in_words(result['first_step_s'])}")
+        print(f"       PeerFailed: {in_words(result['peer_failed_s'])}", flush=True)
     faults = [f"{result['kind']}: other bits" for result in results if not result["bits_equal"]]
     finish(options, {"torch_training": results}, faults)
 

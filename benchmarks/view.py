@@ -1,13 +1,13 @@
-"""The time until the page of a large program is there, and its cost: `python benchmarks/view.py`.
+"""The time to the first paint of the page of a large program, and its cost: `python benchmarks/view.py`.
 
     python benchmarks/view.py --workers=500 --edges=5000 --seconds=20
 
-A control endpoint answers as a program of so many workers and edges would, whose counts grow all the time;
-`launchpad view` shows it in Chromium, first with all groups folded, then with all unfolded. Printed is the
-time to the first paint, from the request of the page on, in a browser that has shown none before; and the CPU
-time of `launchpad view`, in percent of one core, from the first paint on.
+A control endpoint answers like a program with so many workers and edges, whose counts grow all the time.
+`launchpad view` shows that program in Chromium, first with all groups folded, then with all unfolded. The
+script prints the time from the request of the page to the first paint, in a fresh browser. It also prints the
+CPU time of `launchpad view` after the first paint, in percent of one core.
 
-Exits with 1 if the first paint takes more than 2 s, or the view more than 20 % of a core.
+The script exits with 1 if the first paint takes more than 2 s, or the view more than 20 % of a core.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Program:
     """The answers of a large program.
 
     Args:
-        workers: How many; a tenth of them serve.
-        edges: How many.
+        workers: The number of workers, a tenth of which serve.
+        edges: The number of edges.
     """
 
     def __init__(self, workers: int, edges: int) -> None:
@@ -91,7 +91,7 @@ class Program:
         uptime_s = time.monotonic() - self._began
         n = round(uptime_s * 100)
         buckets = (0, 0, 0, 0, 0, 0, 0, n // 2, n // 3, n - n // 2 - n // 3, *[0] * 38)
-        counted = MethodStats(
+        method_stats = MethodStats(
             calls=n,
             errors=0,
             in_flight=1,
@@ -100,7 +100,7 @@ class Program:
             total_s=n / 1e4,
             buckets=buckets,
         )
-        rows = [(place, counted) for place in self._places]
+        rows = [(place, method_stats) for place in self._places]
         names = {w.name for w in self.plan.workers}
         usage = ProcessUsage(uptime_s / 10, uptime_s, 30_000_000, 5, False)
         workers = (
@@ -112,7 +112,7 @@ class Program:
 
     @contextlib.contextmanager
     def served(self) -> Iterator[str]:
-        """The id of its run, while its control endpoint answers."""
+        """Serve the control endpoint of a run during the block; give the id of the run."""
         run = RunDirectory.create(self.plan.program)
         run.make_runtime()
         try:
@@ -140,8 +140,8 @@ class Program:
 
 
 @contextlib.contextmanager
-def shown(run_id: str) -> Iterator[tuple[psutil.Process, Any]]:
-    """The process of `launchpad view`, and the browser that shows the page of the run."""
+def open_view(run_id: str) -> Iterator[tuple[psutil.Process, Any]]:
+    """Start `launchpad view` and a browser that shows the page of the run; give both."""
     command = [sys.executable, "-m", "launchpad", "view", run_id]
     with (
         tempfile.TemporaryDirectory() as profile,
@@ -160,7 +160,7 @@ def shown(run_id: str) -> Iterator[tuple[psutil.Process, Any]]:
 
 
 def percent_of_a_core(process: psutil.Process, seconds: float) -> float:
-    """Return the CPU time of a process and its threads over the next seconds."""
+    """Return the CPU time of a process over the next seconds, in percent of one core."""
     before = process.cpu_times()
     began = time.monotonic()
     time.sleep(seconds)
@@ -170,7 +170,7 @@ def percent_of_a_core(process: psutil.Process, seconds: float) -> float:
 
 
 def seconds_of(browser: Any, script: str) -> float:
-    """Return the milliseconds of a script as seconds, as soon as it knows them."""
+    """Run a script in the browser until it returns milliseconds; return them as seconds."""
     while True:
         ms = browser.execute_script(script)
         if ms is not None:
@@ -189,11 +189,11 @@ def main() -> None:
     options = Parser(__doc__, workers=500, edges=5000, seconds=20.0).parse_args()
     program = Program(options.workers, options.edges)
     print(f"{options.workers:,} workers, {options.edges:,} edges, {os.cpu_count()} cores")
-    with program.served() as run_id, shown(run_id) as (view, browser):
+    with program.served() as run_id, open_view(run_id) as (view, browser):
         paint_s = seconds_of(browser, FIRST_PAINT)
         with_graph_s = seconds_of(browser, GRAPH)
         print(f"first paint {paint_s:.2f} s; with the graph {with_graph_s:.2f} s")
-        time.sleep(2.0)  # what is done once, such as imports, is over
+        time.sleep(2.0)  # wait until everything that happens once, such as imports, is over
         folded = percent_of_a_core(view, options.seconds)
         print(f"folded    {folded:.1f} % of a core")
         for group in ["server", *(f"caller_{n}" for n in range(1, GROUPS))]:

@@ -1,16 +1,17 @@
 """The cost of watching a program: `python benchmarks/watching.py [--only metrics,calls,mapreduce]`.
 
-metrics      A tenth of the workers serve, the others call each of two of them ten times a second. First no
-             one looks; then the script asks for `running.metrics()` once a second, and compares with the look
-             before. Printed is the CPU time of the launcher, of the forkserver, which carries what workers
-             report, and of all workers together, in percent of one core. The cost is the difference.
-calls        Callers that do nothing but call an echo, one call after the other: what a call takes while
-             `running.trace()` records it, to what it takes in the seconds before and after.
-mapreduce    The example, from launch to end, while it is recorded, to a run that is not.
+metrics      A tenth of the workers serve. Each of the others calls two of them ten times a second. First
+             nobody looks at the program. Then the script asks for `running.metrics()` once a second, and
+             compares with the look before. It prints the CPU time of the launcher, of the forkserver, which
+             carries the reports of workers, and of all workers together, in percent of one core. The
+             difference is the cost of looking.
+calls        Callers that do nothing but call an echo, one call after the other. The script compares the time
+             of a call while `running.trace()` records with the time in the seconds before and after.
+mapreduce    The example, from launch to end. The script compares recorded runs with others.
 
-A recording's cost is the median of the rounds, of wall time, with the range; then that of the processors'
-time, which says more on a machine that does something else as well. Exits with 1 if both are above 5 %, if
-looks cost the launcher more than 2 % of a core, or if a look lacks a worker.
+A recording's cost is the median of the rounds, first of wall time, with the range, and then of the
+processors' time, which is the better measure on a busy machine. The script exits with 1 if both are above
+5 %, if looks cost the launcher more than 2 % of a core, or if a worker does not answer a look.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ NAMES = ("launcher", "forkserver", "workers")
 
 
 class Echo:
-    """Counts its calls."""
+    """A server that counts its calls."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -55,7 +56,7 @@ class Echo:
 
 
 def call(servers: list[Any], pause_s: float) -> None:
-    """Call all servers, a hundred times between two looks at the stop event where there is no pause."""
+    """Call all servers until the program stops. Without a pause, check that after every 100 calls only."""
     while not lp.stop_event().wait(pause_s):
         for number in range(1 if pause_s else 100):
             for server in servers:
@@ -79,7 +80,7 @@ def program_of(n_servers: int, n_callers: int, pause_s: float = 0.0) -> lp.Progr
 
 
 def cpu_s(running: lp.Running) -> tuple[float, ...]:
-    """Return the CPU time so far of the launcher, of what is between it and the workers, and of these."""
+    """Return the CPU seconds of the launcher, of the processes between it and the workers, and of workers."""
     pids = {row.pid for row in running.status()}
     children = psutil.Process().children(recursive=True)
     workers = [process for process in children if process.pid in pids]
@@ -92,7 +93,7 @@ def cpu_of(processes: Sequence[psutil.Process]) -> float:
 
 
 def look(running: lp.Running, seconds: int, *, looks: bool) -> tuple[list[float], list[float]]:
-    """Return the percentages of one core, and how long each look took."""
+    """Return the CPU times of the next seconds in percent of one core, and the seconds of each look."""
     before = cpu_s(running)
     began = time.monotonic()
     took = []
@@ -113,12 +114,12 @@ def look(running: lp.Running, seconds: int, *, looks: bool) -> tuple[list[float]
 
 
 def measure_looks(workers: int, seconds: int) -> tuple[dict[str, float], list[str]]:
-    """Print what looking costs; return the figures and the faults."""
+    """Print the cost of looking; return the figures and the faults."""
     n_servers = max(2, workers // 10)
     with launch(program_of(n_servers, workers - n_servers, 1 / CALLS_PER_S)) as running:
         while not all(worker.state == "running" for worker in running.status()):
             time.sleep(0.1)
-        running.metrics()  # what is imported or begun at the first look is not counted
+        running.metrics()  # the first look imports modules and starts threads: it is not counted
         time.sleep(1.0)
         plain_row, _ = look(running, seconds, looks=False)
         looks_row, took = look(running, seconds, looks=True)
@@ -146,12 +147,12 @@ class Times(NamedTuple):
     cpu: float
 
     def slower_than(self, base: Times) -> Times:
-        """Return the share by which these are longer."""
+        """Return the share by which these times are longer than the base."""
         return Times(self.wall / base.wall - 1, self.cpu / base.cpu - 1)
 
 
 def record_calls(callers: int, rounds: int, part_s: float) -> tuple[list[Times], str]:
-    """Return what is lost while calls are recorded, round by round; and how many there were."""
+    """Return the slowdown of recorded calls in each round, and a text with the rates."""
     slower = []
     rates = []
     traces = []
@@ -162,7 +163,7 @@ def record_calls(callers: int, rounds: int, part_s: float) -> tuple[list[Times],
         processes = [psutil.Process(row.pid) for row in running.status()]
 
         def measure(wait: Callable[[float], object]) -> Times:
-            """Return the seconds of each call, while it waits."""
+            """Return the seconds of each call during a wait."""
             cpu = cpu_of(processes)
             began = time.perf_counter()
             before = client.calls()
@@ -182,7 +183,7 @@ def record_calls(callers: int, rounds: int, part_s: float) -> tuple[list[Times],
 
 
 def record_mapreduce(rounds: int) -> tuple[list[Times], str]:
-    """Return by how much longer it takes while it is recorded, round by round."""
+    """Return the slowdown of a recorded run in each round, and a text with the times."""
     texts = find_texts(Path(sysconfig.get_path("stdlib")), "*.py")
     slower = []
     plain_s = []

@@ -1,8 +1,8 @@
 """The measurements of `python benchmarks/rpc.py`, and the contenders.
 
-contenders/     one RPC a file: how it serves an echo, and how its client calls it
-pairs.py        a server's and a client's process, on which cores they run, and everybody's turn
-latency.py …    one measurement a file: the contenders, what is timed, how the table is printed
-bars.py         what we promise, beside what was measured
+contenders/     one RPC library a file: its server of an echo, and its client
+pairs.py        pairs of a server and a client process, their placement on cores, and their turns
+latency.py …    one measurement a file: the contenders, the timed calls, the table
+bars.py         our promises, and the paths of their figures
 run.py          all measurements by name
 """

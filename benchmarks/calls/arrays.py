@@ -1,8 +1,8 @@
 """Arrays of float32, there and back: GB/s, the bytes of both ways by the time.
 
-The peak of memory is that of both processes together over what they had before, for two echoes of
-256 MB in processes of their own, in arrays of that size. Three is the least possible: the argument,
-the server's copy of it, and the result.
+The peak of memory is that of both processes together, less their memory before the calls. It is for
+two echoes of 256 MB in new processes, and counted in arrays of that size. Three is the least possible:
+the argument, the server's copy of it, and the result.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SIZES = {
 WEIGHED = "256 MB"
 LARGEST = "1 GiB"
 NOT_WEIGHED = ("memcpy", "raw tcp", "courier tls", "courier in-process")
-LEAST = 3  # arrays, at the least, that both sides have at once
-SECONDS = 0.1  # for each size, or some echoes
-UNCOUNTED = 2  # echoes: at first the system has to find the memory
+LEAST = 3  # the least possible number of arrays in both processes at once
+SECONDS = 0.1  # for each size; COUNTED echoes if these take longer
+UNCOUNTED = 2  # echoes: during the first ones the system has to find the memory
 COUNTED = 3
 CONTENDERS = [
     raw_arrays.MEMCPY,
@@ -45,13 +45,13 @@ CONTENDERS = [
     replace(ours.OVER_TLS, share=1 / 64),
     replace(ours.IN_PROCESS, share=1 / 4),
     zeromq.ARRAYS,
-    # At 0.3 GB/s, more takes too long; so it does for the others that have a share.
+    # gRPC has 0.3 GB/s: larger arrays take too long. That's why others have a share, too.
     replace(grpcio_generic.GRPCIO, share=1 / 64),
 ]
 
 
 def measure(options: Options) -> dict[str, Any]:
-    few = max(1, options.rounds * 3 // 5)  # each of them takes long
+    few = max(1, options.rounds * 3 // 5)  # these rounds take long
     rates = rates_at([*SIZES][: options.amount(-1, 4)], few, options)
     if not options.quick:
         for name, row in rates_at([LARGEST], 1, options).items():
@@ -93,7 +93,7 @@ def gb_per_s(client: Client, size: int, seconds: float) -> float:
 
 
 def weigh(size: int) -> dict[str, Any]:
-    """Return what two echoes need, in processes of their own."""
+    """Return the memory that two echoes need, each contender in new processes."""
     weights: dict[str, Any] = {}
     for contender in CONTENDERS:
         if contender.name not in NOT_WEIGHED:
@@ -107,7 +107,8 @@ def weigh_one(pair: Pair, size: int) -> dict[str, float]:
     before = [holdings.resident(pid) for pid in pids]
     with holdings.Peak(pids) as peak:
         pair.measure(echo_twice, size)
-    peaks = [holdings.resident_peak(pid) - was for pid, was in zip(pids, before, strict=True)]
+    sizes_before = zip(pids, before, strict=True)
+    peaks = [holdings.resident_peak(pid) - resident for pid, resident in sizes_before]
     return {
         "both": peak.growth / size,
         "to_least": peak.growth / size / LEAST,
@@ -125,7 +126,7 @@ def echo_twice(client: Client, size: int) -> None:
 
 
 def send_one_gib(size: int) -> dict[str, Any]:
-    """Return the seconds of a call with an argument of 1 GiB that returns its size."""
+    """Return the seconds of a call with an argument of 1 GiB, whose result is only its size."""
     contenders = [
         replace(contender, connect=ours.connect_size) for contender in (ours.UNIX, ours.OVER_TCP)
     ]

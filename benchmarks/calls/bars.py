@@ -1,4 +1,4 @@
-"""The promises about calls, and where in the reports of `rpc.py` and `soak.py` their figures are."""
+"""The promises about calls, with the paths of their figures in the reports of `rpc.py` and `soak.py`."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ _PLACES = {"PINNED": ("two cores", "one core"), "SHARED": ("unpinned", "one core
 
 
 def _placed(line: str) -> list[str]:
-    """Return a line for each of its places."""
+    """Return a line for each placement that a line of the table stands for."""
     for places, names in _PLACES.items():
         if places in line:
             return [line.replace(places, name) for name in names]
     return [line]
 
 
-BARS = bars.parse("\n".join(each for line in _TABLE.strip().splitlines() for each in _placed(line)))
+_LINES = [placed for line in _TABLE.strip().splitlines() for placed in _placed(line)]
+BARS = bars.parse("\n".join(_LINES))

@@ -31,17 +31,17 @@ def measure(options: Options) -> dict[str, Any]:
                 directory = stack.enter_context(tempfile.TemporaryDirectory())
                 servers = [Worker(stack, serve, f"{directory}/{i}") for i in range(SERVERS)]
                 client = start_client(stack, connect, [server.hear() for server in servers])
-                for where in (placements()[0], *unpinned()):
-                    client.pin(where.client)
+                for placement in (placements()[0], *unpinned()):
+                    client.pin(placement.client)
                     for server in servers:
-                        server.pin(where.server)
+                        server.pin(placement.server)
                     figures = ask_client(client, medians, turns)
-                    by_placement.setdefault(f"{name}, {where.name}", []).append(figures)
-    return {where: summary(rounds) for where, rounds in by_placement.items()}
+                    by_placement.setdefault(f"{name}, {placement.name}", []).append(figures)
+    return {placement: summary(rounds) for placement, rounds in by_placement.items()}
 
 
 def medians(clients: list[courier.Client[Any]], turns: int) -> dict[str, float]:
-    """Return the medians over the turns, in each of which a call and a broadcast come."""
+    """Return the medians over the turns. Each turn has one call and one broadcast."""
     import numpy as np
 
     array = np.full(BYTES // 4, 1.5, dtype=np.float32)
@@ -66,5 +66,5 @@ def show(report: dict[str, Any]) -> None:
     print()
     heads = ("call ms (range)", "broadcast ms (range)", "to a call (range)")
     table = Table("", dict.fromkeys(heads, ",.2f"))
-    for where, row in report.items():
-        table.row(where, *row.values())
+    for placement, row in report.items():
+        table.row(placement, *row.values())

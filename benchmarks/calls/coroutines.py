@@ -23,7 +23,7 @@ def measure(options: Options) -> dict[str, Any]:
     by_placement = take_turns(
         CONTENDERS, pinned(), options.rounds, lambda pair: pair.measure(calls_per_s, calls)
     )
-    return {where: rates(turns, ["uvloop"]) for where, turns in by_placement.items()}
+    return {placement: rates(turns, ["uvloop"]) for placement, turns in by_placement.items()}
 
 
 def calls_per_s(client: Client, n: int) -> float:

@@ -95,7 +95,7 @@ def serve_many(serve: Any, path: str, pipe: Connection) -> None:
 
 
 def be_crowd(place: Place, n: int, pipe: Connection) -> None:
-    """Be so many clients, none of which has connected when it says that it is ready."""
+    """Be `n` clients. They connect with their first calls, after the script has said to begin."""
     allow_many_files()
     clients = [new_client(place) for _ in range(n)]
     pipe.send(True)

@@ -1,10 +1,10 @@
 """Futures and broadcast of large arrays, beside blocking calls: the time of the same calls, to theirs.
 
-one future        made, and waited for                    to a blocking call
-8 futures         made, and then waited for               to 8 blocking calls, one after the other
-broadcast         to 3 servers, each a process            to a blocking call of each, one after the other
+one future        make it, and wait for it                beside a blocking call
+8 futures         make all, then wait for all             beside 8 blocking calls, one after the other
+broadcast         to 3 servers, each a process            beside a blocking call of each, one after the other
 
-`push` has an array as argument, `echo` as result, too. All ways take turns in one process, call by call.
+`push` sends an array as argument; `echo` also returns it. All ways take turns in one process, call by call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TURNS = {"1 MB": 200, "4 MB": 80, "16 MB": 25}
 METHODS = {"push": "size", "echo": "echo"}
 SERVERS = 3
 AT_ONCE = 8
-UNCOUNTED = 3  # turns: connections are opened, and the system has to find the memory
+UNCOUNTED = 3  # turns: these open connections, and the system has to find the memory
 BASES = {"one future": "call", "8 futures": "8 calls", "broadcast": "3 calls"}
 
 Way = Callable[[], Any]
@@ -67,7 +67,7 @@ def connect(places: list[ours.Place]) -> Iterator[list[courier.Client[Any]]]:
 def time_all(
     clients: list[courier.Client[Any]], sizes: list[str], most_turns: int
 ) -> dict[str, dict[str, float]]:
-    """Return by size and method: seconds of each way, and its ratio to the calls of the same turn."""
+    """Return the seconds of each way, and its ratio to the calls of the same turn, by size and operation."""
     import numpy as np
 
     rows: dict[str, dict[str, float]] = {}

@@ -38,7 +38,7 @@ def measure(options: Options) -> dict[str, Any]:
         CONTENDERS, placements(), options.rounds, lambda pair: pair.measure(percentiles, seconds)
     )
     to_raw = {f"{name}_to_raw": (f"{name}_us", "raw unix") for name in PERCENTILES}
-    return {where: summaries(turns, to_raw) for where, turns in by_placement.items()}
+    return {placement: summaries(turns, to_raw) for placement, turns in by_placement.items()}
 
 
 def percentiles(client: Client, seconds: float) -> dict[str, float]:
@@ -57,9 +57,9 @@ def show(report: dict[str, Any]) -> None:
         "p99.9 µs": ",.1f",
         "p99.9 to raw": ",.2f",
     }
-    for where, rows in report.items():
+    for placement, rows in report.items():
         print()
-        table = Table(where, columns)
+        table = Table(placement, columns)
         for name, row in rows.items():
             table.row(
                 name,

@@ -24,7 +24,7 @@ from benchmarks.harness.processes import Worker
 
 CLIENTS = 16
 AT_ONCE = {"one call each": 1, "50 calls each": 50}
-BEGINS_IN_S = 0.1  # by then all clients know when
+BEGINS_IN_S = 0.1  # time for all clients to hear when they begin
 CONTENDERS = [
     uvloop_protocol.UVLOOP,
     ours.UNIX,
@@ -33,7 +33,7 @@ CONTENDERS = [
 
 
 class Clients:
-    """A server and its clients, new and connected; killed when the stack is unwound."""
+    """A new server and its clients, already connected. They are killed when the stack is unwound."""
 
     def __init__(self, stack: ExitStack, contender: Contender, path: str, n: int) -> None:
         self._server = Worker(stack, contender.serve, path)
@@ -65,24 +65,25 @@ def measure(options: Options) -> dict[str, Any]:
                 for n, contender in enumerate(contenders)
             ]
             for shape, at_once in AT_ONCE.items():
-                for where in (placements()[0], *unpinned()):
+                for placement in (placements()[0], *unpinned()):
                     by_name = by_shape.setdefault(
-                        f"{shape}, {where.name}", {contender.name: [] for contender in contenders}
+                        f"{shape}, {placement.name}",
+                        {contender.name: [] for contender in contenders},
                     )
                     for name, clients in order if i % 2 else reversed(order):
-                        by_name[name].append(clients.calls_per_s(where, at_once, seconds))
+                        by_name[name].append(clients.calls_per_s(placement, at_once, seconds))
     return {shape: rates(by_name, ["uvloop"]) for shape, by_name in by_shape.items()}
 
 
 def warm_up(client: Client) -> None:
-    """Connect, for both ways to call."""
+    """Call in both ways, so that all connections are open."""
     assert client.call_all is not None
     client.call(0)
     client.call_all(1)
 
 
 def keep_calling(client: Client, at_once: int, begin: float, end: float) -> int:
-    """Call from one moment to the other; return how many calls were answered."""
+    """Call from the moment `begin` to the moment `end`; return the number of answers."""
     assert client.call_all is not None
     time.sleep(max(0.0, begin - time.monotonic()))
     n = 0

@@ -1,7 +1,7 @@
 """Calls between two actors of one Ray cluster: by courier, as launchpad makes them, and as Ray does.
 
-Both pairs are on this host, started once, and take turns: in each round a burst of single calls and one of
-many at once for either.
+Both pairs run on this host, start once, and take turns. In each round, either pair makes single calls, then
+many calls at once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CONTENDERS = [Contender(THEIRS, serve_nothing, lambda _: nullcontext(), "ray")]
 
 
 class Caller:
-    """Times calls of an Echo by courier."""
+    """A node that times calls of an Echo by courier."""
 
     def __init__(self, echo: Any) -> None:
         self._echo = echo
 
     def turn(self, seconds: float, calls: int) -> dict[str, float]:
-        """Return percentiles of single calls, and the rate of so many at once."""
+        """Return percentiles of single calls, and the rate of `calls` calls at once."""
         return time_both(Client(self._echo.echo, self._echo.futures.echo), seconds, calls)
 
 

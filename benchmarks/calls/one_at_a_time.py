@@ -1,6 +1,6 @@
 """A server that runs calls one at a time, in one thread, beside an ordinary one: µs a call, calls/s of all.
 
-Every caller is a thread with a client of its own. The server notes how many calls run at once at most.
+Every caller is a thread with a client of its own. The server notes the largest number of calls at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IN_TURN = "one at a time"
 
 
 class Counter:
-    """Counts its calls, and how many are in it at once."""
+    """A server that counts its calls, and how many of them run at once."""
 
     def __init__(self) -> None:
         self._n = 0
@@ -85,7 +85,7 @@ def measure(options: Options) -> dict[str, Any]:
 
 
 def call(place: ours.Place, n_callers: int, n_calls: int) -> dict[str, float]:
-    """Call from so many threads."""
+    """Call from `n_callers` threads, `n_calls` times each; return the figures."""
     seconds: list[float] = []
 
     def call_often() -> None:

@@ -1,13 +1,13 @@
 """Pairs of a client's and a server's process, which take turns.
 
-Each contender has processes of its own, new in every round, because where the loader happens to place a
-process moves its figures by a third. Every placement turns the order around.
+Each contender has processes of its own, new in every round, because the addresses at which the loader places
+a process change its figures by up to a third. Every placement reverses the order of contenders.
 
-one core    both processes pinned to the same one: what the code costs
-two cores   each pinned to its own: what the kernel needs to wake the other one up
-unpinned    what you get when you just run it: the scheduler goes back and forth between the two
-            above, for each contender as it likes, and the figures follow it. Measured once after
-            each of the two, so that everybody begins in the same place
+one core    Both processes are pinned to one core. This shows the cost of the code.
+two cores   Each process is pinned to a core of its own. This adds the kernel's time to wake the other one.
+unpinned    The processes are not pinned, as in an ordinary run. The scheduler moves each contender back and
+            forth between the two placements above, and the figures change with that. This is measured once
+            after each of the two, so that all contenders begin in the same place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNPINNED = "unpinned"
 
 @dataclass(frozen=True)
 class Options:
-    """The amount of measuring; `quick` proves in seconds that all runs, and its figures mean nothing."""
+    """The amount of work. With `quick` a measurement takes seconds, and its figures mean nothing."""
 
     rounds: int
     quick: bool = False
@@ -53,7 +53,7 @@ def unpinned() -> list[Placement]:
 
 
 def placements() -> list[Placement]:
-    """Return all, in the order in which they are tried."""
+    """Return all placements, in order."""
     first_core, *other_cores = sorted(os.sched_getaffinity(0))
     order = [Placement("one core", {first_core}, {first_core}), *unpinned()]
     if other_cores:
@@ -62,16 +62,16 @@ def placements() -> list[Placement]:
 
 
 def pinned() -> list[Placement]:
-    """Return those that leave nothing to the scheduler."""
+    """Return the placements in which all processes are pinned."""
     return [placement for placement in placements() if placement.name != UNPINNED]
 
 
 class Failed(Exception):
-    """A contender did not bring its calls to an end."""
+    """An error of a contender whose calls did not succeed."""
 
 
 def start_client(stack: ExitStack, connect: Callable[[Any], Any], place: Any = None) -> Worker:
-    """Start a process with a client, which `ask_client` asks."""
+    """Start a process with a client, for `ask_client`. Without `place`, the caller sends that itself."""
     client = Worker(stack, _be_client, connect)
     if place is not None:
         client.say(place)
@@ -100,7 +100,7 @@ def _be_client(connect: Callable[[Any], Any], pipe: Connection) -> None:
 
 
 class Pair:
-    """A server and its client, new, and after `connect` connected; killed when the stack is unwound."""
+    """A new server and its client. They are killed when the stack is unwound."""
 
     def __init__(self, stack: ExitStack, contender: Contender, path: str) -> None:
         self.contender = contender
@@ -120,7 +120,7 @@ class Pair:
         self.server.pin(placement.server)
 
 
-Turns = dict[str, list[Any]]  # what each turn found, by contender
+Turns = dict[str, list[Any]]  # name of a contender → the figures of each turn
 
 
 def available(contenders: Sequence[Contender]) -> list[Contender]:
@@ -133,9 +133,9 @@ def take_turns(
     rounds: int,
     measure: Callable[[Pair], Any],
 ) -> dict[str, Turns]:
-    """Return what `measure` finds out about each that is available, by placement.
+    """Return the figures of `measure` for each available contender, by placement.
 
-    A contender that fails is named and left out: from the turns to come, and from what is found.
+    If a contender fails, the function prints its name, and leaves it out of later turns and of the result.
     """
     by_placement: dict[str, Turns] = {placement.name: {} for placement in where}
     taking_part = available(contenders)
@@ -143,7 +143,8 @@ def take_turns(
         with ExitStack() as stack:
             directory = stack.enter_context(tempfile.TemporaryDirectory())
             pairs = [Pair(stack, c, f"{directory}/{n}") for n, c in enumerate(taking_part)]
-            for pair in pairs:  # all of whose processes start by now
+            # All processes are starting by now, so that they start side by side.
+            for pair in pairs:
                 pair.connect()
             for turn, placement in enumerate(where, start=i):
                 for pair in pairs if turn % 2 else reversed(pairs):
@@ -169,7 +170,7 @@ def take_turns(
 def take_turns_once(
     contenders: Sequence[Contender], measure: Callable[[Pair], Any]
 ) -> dict[str, Any]:
-    """Return what `measure` finds out about each, unpinned, in one turn."""
+    """Return the figures of `measure` for each available contender: one turn, unpinned."""
     turns = take_turns(contenders, unpinned(), 1, measure)[UNPINNED]
     return {name: turn for name, (turn,) in turns.items()}
 
@@ -177,11 +178,11 @@ def take_turns_once(
 def summaries(
     turns: Turns, to: dict[str, tuple[str, str]] | None = None
 ) -> dict[str, dict[str, Spread]]:
-    """Return the spreads of the figures that each turn has found, by contender.
+    """Return the spreads of all figures and ratios, by contender.
 
     Args:
-        turns: The figures by name.
-        to: The name of a ratio → its figure, and the contender whose figure it is compared with.
+        turns: Name of a contender → the figures of each turn.
+        to: Name of a ratio → its figure, and the contender to whose figure the ratio is.
     """
     spreads = {name: summary(rounds) for name, rounds in turns.items() if rounds}
     for ratio, (figure, base) in (to or {}).items():
@@ -194,7 +195,7 @@ def summaries(
 
 
 def rates(turns: dict[str, list[float]], bases: Sequence[str]) -> dict[str, Any]:
-    """Return each contender's calls a second, and these to those of the bases that took part."""
+    """Return each contender's calls a second, and their ratios to those of the bases that took part."""
     return {
         name: {"calls_per_s": spread(values)}
         | {
@@ -206,10 +207,10 @@ def rates(turns: dict[str, list[float]], bases: Sequence[str]) -> dict[str, Any]
     }
 
 
-def show_rates(where: str, rows: dict[str, Any]) -> None:
+def show_rates(title: str, rows: dict[str, Any]) -> None:
     print()
     bases = [name for name in next(iter(rows.values())) if name.startswith("to_")]
     heads = {f"{base.replace('_', ' ')} (range)": ",.2f" for base in bases}
-    table = Table(where, {"calls/s (range)": ",.0f", **heads}, width=32)
+    table = Table(title, {"calls/s (range)": ",.0f", **heads}, width=32)
     for name, row in rows.items():
         table.row(name, row["calls_per_s"], *(row[base] for base in bases))

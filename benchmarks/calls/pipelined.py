@@ -32,7 +32,10 @@ def measure(options: Options) -> dict[str, Any]:
         options.rounds,
         lambda pair: pair.measure(calls_per_s, int(calls * pair.contender.share)),
     )
-    return {where: rates(turns, ["raw batched", "uvloop"]) for where, turns in by_placement.items()}
+    return {
+        placement: rates(turns, ["raw batched", "uvloop"])
+        for placement, turns in by_placement.items()
+    }
 
 
 def calls_per_s(client: Client, n: int) -> float:
@@ -41,7 +44,7 @@ def calls_per_s(client: Client, n: int) -> float:
 
 
 def rate_of(call_all: Callable[[int], Any], n: int) -> float:
-    """Return the median of three bursts, after a small one."""
+    """Return the calls a second: the median of three bursts, after a small one."""
     call_all(n // 10)
     times = []
     for _ in range(3):
@@ -53,5 +56,5 @@ def rate_of(call_all: Callable[[int], Any], n: int) -> float:
 
 
 def show(report: dict[str, Any]) -> None:
-    for where, rows in report.items():
-        show_rates(where, rows)
+    for placement, rows in report.items():
+        show_rates(placement, rows)

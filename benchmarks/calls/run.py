@@ -1,4 +1,4 @@
-"""All measurements of calls by name; runs some, prints what they find, and writes it down."""
+"""All measurements of calls by name, and the function that runs some of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SPEED: Measurements = {  # in the order in which they are measured
 
 
 def run(measurements: Measurements, options: Any) -> dict[str, Any]:
-    """Print tables and bars; return the report, which `--json` also writes."""
+    """Run the measurements; print tables and bars, write the report if `--json` is given, and return it."""
     report: dict[str, Any] = {"machine": machine.describe(), "missing": missing(measurements)}
     print(machine.in_words(report["machine"]))
     for name, reason in report["missing"].items():
@@ -66,7 +66,7 @@ def run(measurements: Measurements, options: Any) -> dict[str, Any]:
 
 
 def missing(measurements: Measurements) -> dict[str, str]:
-    """Return the contenders that cannot be measured here, and why."""
+    """Return the contenders that cannot be measured here, with the reason."""
     contenders = [c for module in measurements.values() for c in getattr(module, "CONTENDERS", [])]
     reasons = {contender.name: contender.reason_to_skip() for contender in contenders}
     return {name: reason for name, reason in reasons.items() if reason}

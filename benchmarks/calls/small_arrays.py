@@ -1,7 +1,7 @@
 """The traffic of actors and parameter servers: small arrays of float32, and nests of them; echoes.
 
-The p50 of single calls, its ratio to the same by pickles on a bare unix socket, and to the contender's own
-echo of an int.
+The figures are the p50 of single calls, its ratio to that of pickles on a bare unix socket, and its ratio to
+that of the contender's own echo of an int.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTENDERS = [
     zeromq.ARRAYS,
     grpcio_generic.GRPCIO,
 ]
-ALONE_ONLY = ("zmq",)  # these send arrays, and nothing else
+ALONE_ONLY = ("zmq",)  # these contenders can send only arrays
 
 
 def measure(options: Options) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def measure(options: Options) -> dict[str, Any]:
 
 
 def p50s(client: Client, are_arrays: bool, seconds: float) -> dict[str, float]:
-    """Return the µs, by the name of the value."""
+    """Return name of a value → the p50 of its calls, in µs."""
     return {
         name: p50_us(client, value, seconds)
         for name, value in values().items()
@@ -89,9 +89,9 @@ def summary(value: str, turns: list[dict[str, float]], raw: list[dict[str, float
 
 
 def show(report: dict[str, Any]) -> None:
-    for where, rows in report.items():
+    for placement, rows in report.items():
         print()
-        table = Table(where, dict.fromkeys(NAMES, ".2f"), width=26)
+        table = Table(placement, dict.fromkeys(NAMES, ".2f"), width=26)
         for figure, text in (("p50_us", "µs"), ("to_raw", "to raw"), ("to_int", "to its int")):
             for name, row in rows.items():
                 cells = [row.get(value, {}).get(figure) for value in NAMES]

@@ -1,10 +1,10 @@
 """1,000,000 calls: does anything grow, and is anything left when both sides have closed?
 
-A client in one process calls a server in another: mostly one int, a tenth of them by futures. One call in a
-thousand has an array of 1 MiB, one is answered by an exception, one passes its deadline, one feeds a stream,
-one reads a stream to its end, and one leaves a stream in the middle. The script looks at the memory of each
-process ten times, after as many calls to warm up. `left` is what both processes have more of after the close
-than before they made their courier: threads, descriptors, shared mappings.
+A client in one process calls a server in another, mostly with one int, a tenth of the calls by futures. One
+call in a thousand has an array of 1 MiB, one raises an exception, one misses its deadline, one sends a
+stream, one reads a stream to its end, and one leaves a stream in the middle. The script reads the memory of
+each process ten times, after a tenth as many calls to warm up. `left` counts the threads, descriptors and
+shared mappings that both processes have after the close, and did not have before they made client and server.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def total(items: Iterator[int]) -> int:
 
 
 def serve(path: str, pipe: Connection) -> None:
-    import numpy  # noqa: F401 - so that the first array is not its import
+    import numpy  # noqa: F401 - else its import would count as growth
 
     before = belongings()
     server = courier.Server("echo", address=f"unix:{path}")
@@ -91,7 +91,8 @@ def call_a_block(client: Any, array: Any) -> None:
     assert list(client.count(ITEMS)) == list(range(ITEMS))
     assert next(client.count(100 * ITEMS)) == 0
     assert client.total(iter(range(ITEMS))) == sum(range(ITEMS))
-    with suppress(courier.DeadlineExceeded):  # a thread that had no processor finds the answer
+    # On a busy machine the answer may arrive before this thread looks at the deadline.
+    with suppress(courier.DeadlineExceeded):
         client.with_options(timeout_s=0.001).nap(0.02)
     try:
         client.fail()
@@ -102,7 +103,7 @@ def call_a_block(client: Any, array: Any) -> None:
 
 def more_than(before: Belongings) -> Belongings:
     gc.collect()
-    # A thread that has been joined is still in /proc for a moment.
+    # A thread that has ended is still in /proc for a moment.
     wait_until(lambda: belongings() == before, 5, pause_s=0.05)
     now = belongings()
     return {kind: now[kind] - n for kind, n in before.items()}

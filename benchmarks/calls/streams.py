@@ -1,15 +1,15 @@
 """Small items of streams a second, both ways; and how late one is that comes alone, beside a call.
 
-integers, rows       what a plain generator gives, to a plain `for`; a row has 100 bytes
-lists of rows        of 100 each, counted as rows
-async generator      integers of one, to a plain `for`
-async for            integers of a plain generator, to a consumer on an event loop
-calls                one for each integer, one after the other
-a lone item          which the generator gives after a pause: until its consumer has it; beside a call after
-                     the same pause, until its caller has the answer: with `async for` one that is awaited,
-                     or one of a coroutine
+integers, rows       from a plain generator to a plain `for`; a row has 100 bytes
+lists of rows        100 rows in each list, counted as rows
+async generator      integers from an async generator to a plain `for`
+async for            integers from a plain generator to a consumer on an event loop
+calls                one call for each integer, one after the other
+a lone item          the time until the consumer has an item that the generator gives after a pause. Beside
+                     it is the time of a call after the same pause: for `async for` an awaited call, or a
+                     call of a coroutine
 
-All take turns between two processes. A ratio compares within a round.
+All ways take turns between two processes. A ratio compares figures of the same round.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BESIDE = {
     "call of a coroutine": "call of a coroutine",
     "argument, async for": "call of a coroutine",
 }
-SMALL = ("integers", "rows", "async generator", "async for")  # which count for what we promise
+SMALL = ("integers", "rows", "async generator", "async for")  # our promises are about these
 
 
 def numbers(n: int) -> Iterator[int]:
@@ -63,7 +63,7 @@ def lists_of_rows(n: int) -> Iterator[list[bytes]]:
 
 
 def times(n: int) -> Iterator[float]:
-    """Give the time at which each item is given."""
+    """Yield the current time after each pause."""
     for _ in range(n):
         time.sleep(PAUSE_S)
         yield time.perf_counter()
@@ -81,7 +81,7 @@ async def count_async(items: Any) -> int:
 
 
 def delays(items: Iterable[float]) -> list[float]:
-    """Return how late each is; between two processes, since the clock is the machine's."""
+    """Return the delay of each item. All processes of a machine have the same clock."""
     return [time.perf_counter() - given_at for given_at in items]
 
 
@@ -127,22 +127,22 @@ def measure(options: Options) -> dict[str, Any]:
         CONTENDERS, unpinned(), options.rounds, lambda pair: pair.measure(time_all, n, n_lone)
     )
     rounds: list[dict[str, dict[str, float]]] = by_placement["unpinned"]["courier"]
-    calls_per_s = [each["items_per_s"][CALLS] for each in rounds]
+    calls_per_s = [turn["items_per_s"][CALLS] for turn in rounds]
     delays_us = by_way(rounds, "delay_us")
     rates = {
-        way: {"items_per_s": spread(each), "to_calls": ratios(each, calls_per_s)}
-        for way, each in by_way(rounds, "items_per_s").items()
+        way: {"items_per_s": spread(values), "to_calls": ratios(values, calls_per_s)}
+        for way, values in by_way(rounds, "items_per_s").items()
     }
     lone = {
-        way: {"us": spread(each), "to_call": ratios(each, delays_us[BESIDE[way]])}
-        for way, each in delays_us.items()
+        way: {"us": spread(values), "to_call": ratios(values, delays_us[BESIDE[way]])}
+        for way, values in delays_us.items()
     }
-    slowest = [row for way, row in rates.items() if way.partition(", ")[2] in SMALL]
+    small = [row for way, row in rates.items() if way.partition(", ")[2] in SMALL]
     return {
         "rates": rates,
         "delays": lone,
-        "least_items_per_s": min(row["items_per_s"]["median"] for row in slowest),
-        "least_to_calls": min(row["to_calls"]["median"] for row in slowest),
+        "least_items_per_s": min(row["items_per_s"]["median"] for row in small),
+        "least_to_calls": min(row["to_calls"]["median"] for row in small),
         "worst_to_call": max(
             row["to_call"]["median"] for way, row in lone.items() if way != BESIDE[way]
         ),
@@ -165,7 +165,7 @@ def time_all(client: Any, n: int, n_lone: int) -> dict[str, dict[str, float]]:
 
 
 def run_n(run: Callable[[int], int], way: str, n: int) -> float:
-    """Return items a second; of calls a tenth as many, since they take so long."""
+    """Return items a second. For calls, `n` is divided by ten, because they take long."""
     n = n // 10 if way == CALLS else n
     began = time.perf_counter()
     n_items = run(n)

@@ -33,11 +33,11 @@ def measure(options: Options) -> dict[str, Any]:
     )
     return {
         f"{callers} threads": {
-            where: rates(
+            placement: rates(
                 {name: [turn[i] for turn in turns] for name, turns in by_name.items()},
                 [raw.LOCKED.name],
             )
-            for where, by_name in by_placement.items()
+            for placement, by_name in by_placement.items()
         }
         for i, callers in enumerate(CALLERS)
     }
@@ -45,7 +45,7 @@ def measure(options: Options) -> dict[str, Any]:
 
 def calls_per_s(client: Client, callers: int, seconds: float) -> float:
     call = client.call
-    spans: list[tuple[float, float, int]] = []  # its begin, its end, its calls: of each thread
+    spans: list[tuple[float, float, int]] = []  # of each thread: begin, end, number of calls
     barrier = threading.Barrier(callers)
 
     def keep_calling() -> None:
@@ -69,5 +69,5 @@ def calls_per_s(client: Client, callers: int, seconds: float) -> float:
 
 def show(report: dict[str, Any]) -> None:
     for callers, by_placement in report.items():
-        for where, rows in by_placement.items():
-            show_rates(f"{callers}, {where}", rows)
+        for placement, rows in by_placement.items():
+            show_rates(f"{callers}, {placement}", rows)

@@ -1,4 +1,4 @@
-"""The promises, beside what was measured."""
+"""The promises, beside the measured figures."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ HOLDS = "yes"
 
 @dataclass(frozen=True)
 class Bar:
-    """One promise, and where in a report its figure is: `latency/unpinned/courier/p50_us`.
+    """One promise, and the path of its figure in a report: `latency/unpinned/courier/p50_us`.
 
-    Where the figure is a spread, its median counts.
+    If the figure is a spread, its median counts.
     """
 
-    what: str
+    title: str
     figure: str
     sign: str
     limit: float
     unit: str = ""
 
     def figure_in(self, report: dict[str, Any]) -> float | None:
-        """Return the figure; None where it was not measured."""
+        """Return the figure, or None if it was not measured."""
         value: Any = report
         for key in self.figure.split("/"):
             if not isinstance(value, dict) or key not in value:
@@ -36,24 +36,24 @@ class Bar:
         return float(value["median"] if isinstance(value, dict) else value)
 
     def verdict(self, report: dict[str, Any]) -> str:
-        """Return whether it holds, in words."""
+        """Return the verdict in words: the promise holds, or not, or was not measured."""
         figure = self.figure_in(report)
         if figure is None:
             return "not measured"
         return HOLDS if _COMPARE[self.sign](figure, self.limit) else "NO"
 
     def line(self, report: dict[str, Any]) -> str:
-        """Return the promise, the figure, and the verdict."""
+        """Return a line for the table: the promise, the figure, and the verdict."""
         figure = self.figure_in(report)
         value = "–"
         if figure is not None:
             value = f"{figure:,.2f}" if figure < 1000 else f"{figure:,.0f}"
         limit = f"{self.sign} {self.limit:,g} {self.unit}"
-        return f"{self.what:58}{value:>10}   {limit:18}{self.verdict(report)}"
+        return f"{self.title:58}{value:>10}   {limit:18}{self.verdict(report)}"
 
 
 def parse(table: str) -> tuple[Bar, ...]:
-    """Return the bars of a table whose lines are `what | figure | sign limit unit`."""
+    """Return the bars of a table whose lines are `title | figure | sign limit unit`."""
     bars = []
     for line in table.strip().splitlines():
         title, figure, promise = (cell.strip() for cell in line.split("|"))
@@ -63,17 +63,17 @@ def parse(table: str) -> tuple[Bar, ...]:
 
 
 def about(report: dict[str, Any], bars: Iterable[Bar]) -> list[Bar]:
-    """Return the bars of what the report is about."""
+    """Return those bars whose measurement is in the report."""
     return [bar for bar in bars if bar.figure.partition("/")[0] in report]
 
 
 def misses(report: dict[str, Any], bars: Iterable[Bar]) -> list[str]:
-    """Return the promises that do not hold; what was not measured does not."""
-    return [bar.what for bar in about(report, bars) if bar.verdict(report) != HOLDS]
+    """Return the promises that do not hold. A promise whose figure is missing does not hold."""
+    return [bar.title for bar in about(report, bars) if bar.verdict(report) != HOLDS]
 
 
 def show(report: dict[str, Any], bars: Iterable[Bar]) -> None:
-    """Print a line for each bar of what the report is about."""
+    """Print a line for each bar whose measurement is in the report."""
     print("\n=== what we promise")
     for bar in about(report, bars):
         print(bar.line(report))
@@ -82,7 +82,7 @@ def show(report: dict[str, Any], bars: Iterable[Bar]) -> None:
 def finish(
     options: Any, report: dict[str, Any], bars: Iterable[Bar], faults: Iterable[str] = ()
 ) -> NoReturn:
-    """Print the promises, write the report if one is wanted, and exit; with 1 if one does not hold."""
+    """Print the promises, write the report if `--json` is given, and exit: with 1 if a promise fails."""
     bars = tuple(bars)
     show(report, bars)
     command_line.finish(options, report, [*misses(report, bars), *faults])

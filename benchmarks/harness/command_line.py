@@ -15,15 +15,15 @@ APART = "--apart"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with `--json`, and with an option for each keyword.
+    """An argument parser with `--json`, and with an option for each keyword argument.
 
-    An option has the type of its default: of a list, it takes several values, with spaces or commas between
-    them, and False makes a flag of it.
+    An option has the type of its default. If that is a list, the option takes several values, separated by
+    spaces or commas. If it is False, the option is a flag.
 
     Args:
         doc: The docstring of the script, which `--help` prints.
-        quick: What `--quick` sets the options to. Then the script only proves that it runs.
-        defaults: The options.
+        quick: The values of options that `--quick` sets, so that the script only proves that it runs.
+        defaults: The options, and their default values.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
             self.add_argument(*flags, dest=name, type=kind, default=default, help=explanation)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Return the options. In a process of `processes.apart`, run what it is for, and exit."""
+        """Return the options. In a process that `processes.apart` started, run the function, and exit."""
         if sys.argv[1:2] == [APART]:
             _run_apart()
         options = super().parse_args(args, namespace)
@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Several(argparse.Action):
-    """Values with commas or spaces between them, of the type of the default's."""
+    """An action for values separated by commas or spaces, each of the type of the default's items."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, flag: Any = None) -> None:
         kind = type(self.default[0])
@@ -76,13 +76,13 @@ def _run_apart() -> NoReturn:
 
 
 def write_report(path: Path, results: Mapping[str, Any]) -> None:
-    """Write what was found, beside where, when and with what it was."""
+    """Write the results as JSON, with a description of the machine."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"machine": machine.describe(), **results}, indent=1) + "\n")
 
 
 def finish(options: Any, results: Mapping[str, Any], faults: list[str] | None = None) -> NoReturn:
-    """Print what is not as it should be, write the report if one is wanted, and exit."""
+    """Print the faults, write the report if `--json` is given, and exit: with 1 if there are faults."""
     for fault in faults or ():
         print(f"FAILED: {fault}")
     if options.json:

@@ -1,4 +1,4 @@
-"""Rounds in which all take turns, what is made of their figures, and tables of these."""
+"""Rounds in which contenders take turns, statistics of their figures, and tables."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ RANGE = " (range)"
 def in_turns(
     contenders: Mapping[str, Callable[[], T]], rounds: int, *, warm_up: int = 0
 ) -> dict[str, list[T]]:
-    """Let each contender measure once a round, and return what it found, by its name.
+    """Let each contender measure once a round; return the figures of each, by name.
 
-    So whatever else the machine does hits all of them alike. Every second round has the order turned around.
-    The rounds to warm up are not counted.
+    Contenders take turns so that other load on the machine hits all of them alike. Every second round has
+    the reverse order. The rounds to warm up are not counted.
     """
     figures: dict[str, list[T]] = {name: [] for name in contenders}
     for number in range(-warm_up, rounds):
@@ -31,7 +31,7 @@ def in_turns(
 
 
 def timed(act: Callable[[], object]) -> Callable[[], float]:
-    """Return a function that does it, and returns the seconds; its result is freed after that."""
+    """Return a function that calls `act` and returns the seconds, without those to free the result."""
 
     def measure() -> float:
         began = time.perf_counter()
@@ -50,12 +50,12 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def ratios(values: Sequence[float], base: Sequence[float]) -> Spread:
-    """Return the spread of ratios that compare within a round."""
+    """Return the spread of the ratios, each of two values of the same round."""
     return spread(value / base_value for value, base_value in zip(values, base, strict=True))
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Return the value below which so many percent of them are."""
+    """Return the value below which this percentage of the values lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
@@ -75,13 +75,13 @@ def summary(rounds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
 class Table:
     """A table that is printed row by row.
 
-    A figure is a number, a spread, whose median is shown and in a column `… (range)` its range too, or text;
-    None is a dash.
+    A figure is a number, a text, or a spread. For a spread the table has the median, and in a column
+    `… (range)` the range, too. None is a dash.
 
     Args:
-        title: The head of the names.
-        columns: Head → format of its figures.
-        width: Characters of the names.
+        title: The head of the column of names.
+        columns: Head of a column → format of its figures.
+        width: The width of the column of names, in characters.
     """
 
     def __init__(self, title: str, columns: Mapping[str, str], width: int = 20) -> None:

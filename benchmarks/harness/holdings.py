@@ -1,7 +1,7 @@
-"""The memory, threads, descriptors and files of processes, and the rest that they leave behind.
+"""The memory, threads, descriptors and files of processes, and what is left of them.
 
-A footprint counts shared memory once, however many of the processes have mapped it, and also while it is
-only held by a descriptor. The peak of the resident set (VmHWM) counts it in every process.
+A footprint counts shared memory once, no matter how many of the processes have mapped it, and also counts
+memory that only a descriptor keeps. The peak of the resident set (VmHWM) counts it in every process.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def belongings(pid: int | str = "self") -> Belongings:
 
 
 def growth(samples: Sequence[float]) -> float:
-    """Return the growth from the first three to the last three: a single sample may be off."""
+    """Return the growth from the median of the first three samples to that of the last three."""
     return statistics.median(samples[-3:]) - statistics.median(samples[:3])
 
 
 def children(pid: int | str) -> list[int]:
-    """Return the children of a process, zombies counted."""
+    """Return the pids of a process's children, zombies included."""
     pids: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
@@ -50,14 +50,14 @@ def children(pid: int | str) -> list[int]:
 
 
 class MarkedScript:
-    """A script that runs for as long as the block, and whose processes and files can be found.
+    """A script whose processes and files can be found. It is killed at the end of the block.
 
-    Its environment has a mark, which all inherit that it starts, and puts everything into one folder.
+    Its environment has a mark, which every process inherits that it starts. All its files are in one folder.
 
     Args:
         source: The script.
         args: Its arguments.
-        options: Those of `subprocess.Popen`.
+        options: The options of `subprocess.Popen`.
     """
 
     def __init__(self, source: str, *args: str, **options: Any) -> None:
@@ -80,7 +80,7 @@ class MarkedScript:
         self._folder.cleanup()
 
     def processes(self) -> set[int]:
-        """Return the processes that carry the mark, zombies not counted."""
+        """Return the pids of processes that have the mark, without zombies."""
         pids = set()
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
@@ -89,16 +89,16 @@ class MarkedScript:
         return pids
 
     def left_over(self, spared: set[int] | None = None) -> list[str]:
-        """Return the processes that are still there, and files of theirs that are no logs."""
+        """Return the processes that still run, and the files of the run that are not logs."""
         leftovers = [f"process {pid}" for pid in self.processes() - (spared or set())]
-        # Folders may be removed while we walk.
+        # `os.walk` skips folders that a process removes at the same time.
         for folder, folders, names in os.walk(Path(self.directory, f"launchpad-{os.getuid()}")):
             leftovers += [str(Path(folder, name)) for name in (*folders, *names)]
         return leftovers
 
 
 def resident_peak(pid: int) -> int:
-    """Return the largest resident set that it ever had, in bytes."""
+    """Return the largest resident set that a process ever had, in bytes."""
     return _field(f"/proc/{pid}/status", "VmHWM:")
 
 
@@ -107,15 +107,15 @@ def resident(pid: int | str) -> int:
 
 
 def proportional(pid: int) -> int:
-    """Return its memory (PSS), in which what is shared counts once."""
+    """Return the memory of a process in bytes (PSS: memory shared by n processes counts as 1/n)."""
     return _field(f"/proc/{pid}/smaps_rollup", "Pss:")
 
 
 def footprint(pids: Sequence[int]) -> int:
-    """Return the bytes that the processes occupy together: their own, and files in memory.
+    """Return the bytes that the processes occupy together: their own memory, and files in memory.
 
-    Not what they have mapped of programs and libraries. That is everybody's who runs Python here, and
-    one's share of it changes as others come and go.
+    The pages that they have mapped of programs and libraries don't count. Every Python process of the
+    machine shares these, and the share of one process changes as others come and go.
     """
     own = sum(_field(f"/proc/{pid}/smaps_rollup", "Pss_Anon:") for pid in pids)
     return own + sum(_shared(pids).values())
@@ -146,7 +146,7 @@ def _held(pid: int) -> list[tuple[int, int]]:
     files = []
     for name in os.listdir(f"/proc/{pid}/fd"):
         path = f"/proc/{pid}/fd/{name}"
-        with suppress(OSError):  # closed meanwhile
+        with suppress(OSError):  # the process has closed it by now
             if os.readlink(path).startswith(("/memfd:", "/dev/shm/")):
                 status = os.stat(path)
                 files.append((status.st_ino, status.st_blocks * 512))

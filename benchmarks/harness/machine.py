@@ -24,14 +24,14 @@ PEERS = (
 
 
 def describe() -> dict[str, Any]:
-    """Return it as data."""
+    """Return a description of the machine, the versions and the time, as data for JSON."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "cpu": cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "load": round(os.getloadavg()[0], 1),  # of others; before we began
+        "load": round(os.getloadavg()[0], 1),  # by other processes: we have not begun yet
         "kernel": platform.release(),
         "halt_poll_ns": halt_poll_ns(),
         "python": platform.python_version(),
@@ -46,7 +46,7 @@ def versions() -> dict[str, str]:
 
 
 def in_words(machine: dict[str, Any]) -> str:
-    """Return it as two lines."""
+    """Return a description that `describe` has made, as two lines of text."""
     peers = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     is_slow_to_wake = machine.get("halt_poll_ns") == 0
     halts = "; idle cores halt at once, and wake slowly" if is_slow_to_wake else ""
@@ -71,7 +71,7 @@ def cpu() -> str:
 
 
 def halt_poll_ns() -> int | None:
-    """Return how long an idle core of a virtual machine polls before it halts; Linux's default is 200,000."""
+    """Return the ns for which an idle virtual core polls before it halts; Linux's default is 200,000."""
     try:
         return int(Path("/sys/module/haltpoll/parameters/guest_halt_poll_ns").read_text())
     except OSError:
@@ -79,7 +79,7 @@ def halt_poll_ns() -> int | None:
 
 
 def commit() -> str:
-    """Return the commit of the checkout, with a + when it has been edited."""
+    """Return the commit of the checkout, with a + if files were edited since."""
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()

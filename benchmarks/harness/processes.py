@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return ours, with bytecode cached as it is wherever a program runs for the second time."""
+    """Return our environment and `more`, with the cache of bytecode on, as in ordinary runs."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**env, "PYTHONPATH": str(ROOT), **more}
 
@@ -45,7 +45,7 @@ def apart(
     python: str = sys.executable,
     env: Mapping[str, str] | None = None,
 ) -> Any:
-    """Run a function of this script in a new interpreter, and return its result; both go as JSON."""
+    """Run a function of this script in a new interpreter. Arguments and result travel as JSON."""
     command = command_apart(function, *args, python=python)
     process = subprocess.run(
         command, env=env or environment(), stdout=subprocess.PIPE, text=True, check=True
@@ -54,7 +54,7 @@ def apart(
 
 
 def run_threads(*mains: Callable[[], object]) -> None:
-    """Run each in a thread, until all have ended."""
+    """Run each function in a thread of its own, and wait until all have ended."""
     threads = [threading.Thread(target=main) for main in mains]
     for thread in threads:
         thread.start()
@@ -63,7 +63,7 @@ def run_threads(*mains: Callable[[], object]) -> None:
 
 
 def wait_until(is_so: Callable[[], bool], within_s: float, pause_s: float = 0.002) -> bool:
-    """Wait until it is so; False if that took too long."""
+    """Wait until `is_so` returns True; return False if that takes too long."""
     deadline = time.monotonic() + within_s
     while not is_so():
         if time.monotonic() > deadline:
@@ -73,9 +73,10 @@ def wait_until(is_so: Callable[[], bool], within_s: float, pause_s: float = 0.00
 
 
 class Worker:
-    """A process that runs `main(*args, pipe)`; it is killed when the stack is unwound.
+    """A process that runs `main(*args, pipe)`. It is killed when the stack is unwound.
 
-    A new interpreter that imports what it needs and nothing else, so that its memory is its own.
+    It is a new interpreter and no fork, so that it shares no memory with the script. It imports only what
+    it needs.
 
     Example:
         with ExitStack() as stack:
@@ -107,7 +108,7 @@ class Worker:
         return self.hear()
 
     def hear(self) -> Any:
-        """Return the next thing that it has to say."""
+        """Return the next object that the process sends."""
         if not self._pipe.poll(CHECK_EVERY_S):
             raise TimeoutError(f"{self._name} has said nothing for {CHECK_EVERY_S:.0f} s")
         try:
@@ -117,7 +118,7 @@ class Worker:
             raise RuntimeError(f"{self._name} has ended with {code}; see above") from None
 
     def pin(self, cores: set[int]) -> None:
-        """Pin all its threads; those that it starts later inherit."""
+        """Pin all threads of the process to these cores. Threads that they start inherit that."""
         for thread in os.listdir(f"/proc/{self.pid}/task"):
             os.sched_setaffinity(int(thread), cores)
 
@@ -128,7 +129,8 @@ class Worker:
 
 
 def _main() -> None:
-    # A signal to the benchmark ends its servers too.
+    # The kernel kills this process when the benchmark dies. Ctrl-C goes to both of them: the benchmark
+    # handles it, and ends this process.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = Connection(int(sys.argv[1]))

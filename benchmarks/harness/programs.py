@@ -1,4 +1,4 @@
-"""Programs of benchmarks: the same node many times, with nothing on the screen."""
+"""Programs of benchmarks: one node many times, with nothing on the screen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
 def replicas(
     group: str, n: int, make_node: Callable[[], Any], restart: lp.RestartPolicy | None = None
 ) -> lp.Program:
-    """Return a program of one group that has so many nodes."""
+    """Return a program of one group with `n` nodes."""
     program = lp.Program("benchmark")
     with program.group(group, restart=restart):
         for _ in range(n):

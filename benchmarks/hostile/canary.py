@@ -1,4 +1,4 @@
-"""An object whose unpickling is counted."""
+"""An object that counts how often it is unpickled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _n_touched = 0
 
 
 class Canary:
-    """Counts how often it is unpickled, in the process that unpickles it."""
+    """An object that counts, in the process that unpickles it, how often that happens."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return touch, ()

@@ -1,4 +1,4 @@
-"""Connections on which garbage is sent, of many kinds, and a good client, which keeps calling meanwhile."""
+"""Connections that send garbage of many kinds, and a good client that keeps calling at the same time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from launchpad.courier import transport
 from launchpad.courier.caller import Peer
 from launchpad.courier.protocol import framing, handshake
 
-NEW_CLIENT_EVERY = 200  # calls: then a new client connects, for one call
+NEW_CLIENT_EVERY = 200  # calls; every 200th is made by a new client, which connects for it
 _RESET = struct.pack("@ii", 1, 0)
 _HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _CLIENT_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(256))  # of a longer one
@@ -34,7 +34,7 @@ class Attempt:
         self.rng = rng
 
     def _send(self, data: bytes, *, is_read: bool = False) -> None:
-        """Send something. If the answer is not read, closing with something unread resets the connection."""
+        """Send bytes. Without `is_read`, the close resets the connection if there is unread data."""
         with dial_raw(self.target) as sock:
             sock.sendall(data)
             if is_read:
@@ -42,7 +42,7 @@ class Attempt:
                 read_to_end(sock)
 
     def _send_after_hello(self, data: bytes) -> None:
-        """Send after a correct client hello."""
+        """Send bytes after a correct client hello."""
         sock = transport.find(self.target.address).connect(self.target.address, CHECK_EVERY_S)
         flags = self.rng.choice([0, handshake.OVERLAP])
         with contextlib.closing(sock):
@@ -55,7 +55,7 @@ class Attempt:
 
 
 class WithoutToken(Attempt):
-    """Garbage that anyone can send: each public method is a kind."""
+    """Garbage that anyone can send. Each public method sends one kind."""
 
     def nothing_at_all(self) -> None:
         dial_raw(self.target).close()
@@ -96,7 +96,7 @@ class WithoutToken(Attempt):
 
 
 class WithToken(Attempt):
-    """Garbage that clients of the run can send, after they were accepted."""
+    """Garbage that clients of the run can send, after the server has accepted them."""
 
     def a_header_that_promises_too_much(self) -> None:
         method, extra, body = self.rng.choice(
@@ -134,14 +134,14 @@ CLIENTS = _kinds(WithToken)
 KINDS = {
     "unix": ANYONE + CLIENTS,
     "tcp": ANYONE + CLIENTS,
-    # A handshake costs a hundred times what the rest does, so with TLS clients of the run are few.
+    # A TLS handshake costs a hundred times as much as the rest, so few connections make one.
     "tls": ANYONE[:-1] * 6 + ANYONE[-1:] + CLIENTS,
 }
 
 
 def send_garbage(target: Target, n: int, pipe: Connection) -> None:
-    """Make `n` connections; send True now and then, and in the end False."""
-    with target.client():  # clients of the run need the credentials
+    """Make `n` connections; send True on the pipe now and then, and False at the end."""
+    with target.client():  # it adds the credentials to this process, which `CLIENTS` need
         disturb(target, n, lambda: pipe.send(True))
     pipe.send(False)
 
@@ -155,7 +155,7 @@ def disturb(target: Target, n: int, on_progress: Callable[[], None] = lambda: No
             if i % 100 == 0:
                 silent.pop_all().close()
                 on_progress()
-            if i % 10 == 0:  # sends half of a hello and then nothing, until the others are done
+            if i % 10 == 0:  # send half of a hello, and nothing more until the others are done
                 sock = silent.enter_context(dial_raw(target))
                 with contextlib.suppress(OSError):
                     sock.sendall(handshake.encode_client_hello(b"", Peer("silent"))[: i % 300])
@@ -164,7 +164,7 @@ def disturb(target: Target, n: int, on_progress: Callable[[], None] = lambda: No
 
 
 def watch(target: Target, pipe: Connection) -> None:
-    """Call from one message of the pipe to the next, and then send what it has measured."""
+    """Call from one message on the pipe to the next, then send the figures; again and again."""
     with target.client() as client:
         client.echo(0)
         pipe.send("ready")

@@ -1,7 +1,7 @@
-"""Strangers: clients that do not belong to a run, of many kinds.
+"""Strangers: clients of many kinds that do not belong to a run.
 
-Each sends a call whose argument is a canary. A stranger does not keep to the protocol: it trusts any
-certificate, and sends all it has without waiting for the server's hello.
+Each sends a call whose argument is a canary. A stranger ignores the protocol: it trusts any certificate, and
+sends everything at once, without waiting for the server's hello.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Stranger = Callable[[Target], str]
 
 
 def try_once(target: Target, kind: str) -> str:
-    """Connect once; return how the stranger was refused, or ACCEPTED."""
+    """Connect once; return the way in which the server refused the stranger, or ACCEPTED."""
     return KINDS[target.transport][kind](target)
 
 
@@ -48,7 +48,7 @@ def send_call(sock: socket.socket | None, hello: bytes) -> str:
     body = pickle.dumps(((Canary(),), {}), protocol=5)
     call = framing.encode_small(framing.CALL, 1, b"echo", body)
     with contextlib.closing(sock):
-        with contextlib.suppress(OSError):  # the server may have closed the connection by now
+        with contextlib.suppress(OSError):  # the server may already have closed the connection
             sock.sendall(hello + call)
         return verdict(read_to_end(sock))
 
@@ -88,7 +88,7 @@ def dial_raw(target: Target) -> socket.socket:
 
 
 def dial_tls(target: Target, credentials: Credentials | None) -> socket.socket | None:
-    """Return None if the TLS handshake fails."""
+    """Connect with TLS; return None if the handshake fails."""
     raw = dial_raw(target)
     try:
         return context(credentials).wrap_socket(raw)
@@ -101,7 +101,7 @@ def dial_tls(target: Target, credentials: Credentials | None) -> socket.socket |
 
 @functools.lru_cache
 def context(credentials: Credentials | None) -> ssl.SSLContext:
-    """Return a context that checks nothing."""
+    """Return a TLS context that checks nothing."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname = False
     tls.verify_mode = ssl.CERT_NONE
@@ -120,7 +120,7 @@ def other_run() -> Credentials:
 
 @functools.lru_cache
 def forge(credentials: Credentials | None) -> Credentials:
-    """Return a certificate of an authority that has the same name as the true one."""
+    """Return the credentials of a new authority that has the name of the true one."""
     from cryptography import x509
 
     assert credentials is not None
@@ -136,7 +136,7 @@ def by_raw(hello: Callable[[Target], bytes]) -> Stranger:
 
 
 def by_tls(credentials: Callable[[Target], Credentials | None]) -> Stranger:
-    """Connect with TLS, and even with the token."""
+    """Return a stranger that connects with TLS and these credentials, and has the right token."""
     return lambda target: send_call(dial_tls(target, credentials(target)), hello_with(target.token))
 
 
@@ -151,9 +151,10 @@ def of_another_version(target: Target) -> bytes:
 
 
 def behind_its_own(target: Target) -> Credentials:
-    """Return a chain with our certificate, which is no secret.
+    """Return another run's credentials, with our certificate behind its own in the chain.
 
-    Our key is one, and OpenSSL takes no certificate without its key.
+    Our certificate is no secret, so a stranger may have it. Our key is secret, and OpenSSL
+    accepts no certificate without its key.
     """
     assert target.credentials is not None
     chain = other_run().cert_pem + b"\n" + target.credentials.cert_pem

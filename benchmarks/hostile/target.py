@@ -26,21 +26,21 @@ class Target(NamedTuple):
     pid: int = 0
 
     def client(self, **options: Any) -> courier.Client[Any]:
-        """A client of the run. From here on this process has the target's credentials."""
+        """Return a client of the run. From here on this process has the target's credentials."""
         if self.credentials is not None:
             keyring.add("tcp:", self.token, self.credentials)
         return courier.Client(self.address, token=self.token, **options)
 
 
 def new_target(transport: str, directory: str) -> Target:
-    """Not started yet."""
+    """Return a target that has not been started yet."""
     address = f"unix:{directory}/{transport}" if transport == "unix" else "tcp:127.0.0.1:0"
     credentials = certificates.make_credentials() if transport == "tls" else None
     return Target(transport, address, secrets.token_bytes(32), credentials)
 
 
 def start(target: Target) -> tuple[courier.Server, Target]:
-    """Start it in this process; the target returned has its address."""
+    """Start the server in this process; return it, and the target with its address."""
     if target.credentials is not None:
         keyring.add("tcp:", target.token, target.credentials)
     server = courier.Server("target", address=target.address, token=target.token)

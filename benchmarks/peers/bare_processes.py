@@ -1,9 +1,9 @@
-"""multiprocessing's forkserver: it starts N processes, and hears from each.
+"""A measurement of multiprocessing's forkserver: start N processes, and get an answer from each.
 
     bare_processes.py N [MODULE …]
 
-A script of its own that imports nothing else, since every child imports its parent's main module first. The
-modules are preloaded by the forkserver.
+The forkserver preloads the modules. This is a script of its own that imports nothing else, because every
+child imports its parent's main module first.
 """
 
 import multiprocessing
@@ -22,11 +22,11 @@ def seconds(nodes: int, preload: list[str]) -> float:
     ends = []
     processes = []
     for _ in range(nodes):
-        here, there = context.Pipe()
-        process = context.Process(target=echo_once, args=(there,))
+        parent_end, child_end = context.Pipe()
+        process = context.Process(target=echo_once, args=(child_end,))
         process.start()
-        there.close()
-        ends.append(here)
+        child_end.close()
+        ends.append(parent_end)
         processes.append(process)
     for i, end in enumerate(ends):
         end.send(i)

@@ -1,6 +1,8 @@
-"""A program of two nodes, in two processes: the same file under launchpad and under dm-launchpad.
+"""A program of two nodes in two processes. It runs unchanged under launchpad and under dm-launchpad.
 
-python launchpad_program.py [--noarray]      under dm-launchpad, a call with 16 MB never returns
+    python launchpad_program.py [--noarray]
+
+Use --noarray under dm-launchpad, where a call with 16 MB never returns.
 """
 
 from absl import app, flags

@@ -1,6 +1,6 @@
-"""The measurement of each peer: a blocking call of an int, and a large array there and back.
+"""The measurement of each peer: a blocking call with an int, and one that returns a large array.
 
-Interpreters that are older than ours read this file, too.
+Interpreters that are older than ours run this file, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ARRAY_BYTES = 16 * 1024 * 1024
 
 
 def measure(echo: Callable[[Any], Any], with_array: bool = True) -> dict[str, float]:
-    """Measure a function that calls another process, which returns the argument; return the figures."""
+    """Return the figures of `echo`, a function that calls another process, which returns the argument."""
     figures = {"call_us": 1e6 * median_seconds(echo, 1, CALLS)}
     if with_array:
         array = np.ones(ARRAY_BYTES // 4, np.float32)
@@ -30,12 +30,12 @@ def measure(echo: Callable[[Any], Any], with_array: bool = True) -> dict[str, fl
 
 
 def report(figures: dict[str, float]) -> None:
-    """Print the figures, for the script that has started this one."""
+    """Print the figures for the script that started this one."""
     print(f"\nMEASURED {json.dumps(figures)}", flush=True)
 
 
 def median_seconds(echo: Callable[[Any], Any], value: Any, calls: int) -> float:
-    """Return the median of the times of these calls, after a tenth as many for warming up."""
+    """Return the median time of so many calls, after a tenth as many to warm up."""
     for _ in range(calls // 10):
         echo(value)
     times = []

@@ -11,10 +11,10 @@ from docs.site.names import EXAMPLE
 
 
 class Fenced(Extension):
-    """Makes each a fenced block, which is highlighted and can be copied."""
+    """A griffe extension that makes each example a fenced block, highlighted and easy to copy."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        """Called for each module, class, function and attribute."""
+        """Replace the examples of one module, class, function or attribute."""
         if obj.docstring:
             obj.docstring.value = EXAMPLE.sub(_fence, f"{obj.docstring.value}\n").rstrip()
 

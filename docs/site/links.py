@@ -1,4 +1,4 @@
-"""The links of the site as it was built: each leads to a file of it, and to an anchor that is there."""
+"""A check of the links of the built site: each must lead to a file of the site, and to an anchor in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOADED = {"script", "img", "iframe"}
 
 
 def broken(site: Path) -> Iterator[str]:
-    """What is wrong with each link that leads nowhere, and with what is loaded from another host."""
+    """Yield a message for each link that leads nowhere, and for each file loaded from another host."""
     pages = {path.relative_to(site).as_posix(): path.read_text() for path in site.rglob("*.html")}
     files = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
     anchors = {page: {*_ANCHOR.findall(text), "", "__top"} for page, text in pages.items()}
@@ -25,7 +25,8 @@ def broken(site: Path) -> Iterator[str]:
                 if tag in _LOADED:
                     yield f"{page} loads {link} from another host"
                 continue
-            if page == "404.html":  # is shown at any depth: its links begin at the root
+            # The server shows this page at any depth, so its links begin at the root of the host.
+            if page == "404.html":
                 continue
             path = posixpath.normpath(
                 posixpath.join("/", posixpath.dirname(page), unquote(url.path))

@@ -1,4 +1,4 @@
-"""The public names, each with the subject under which the site has it."""
+"""The public names, each with its subject in the API reference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 EXAMPLE = re.compile(r"^Example:\n((?:(?: {4}.*)?\n)+)", re.M)
 PACKAGES = ["launchpad", *(f"launchpad.{name}" for name in "courier edges replay testing".split())]
 
-# Subject → modules, of which the longest that fits decides.
+# Subject → its modules. A name has the subject of the longest module path that it begins with.
 SUBJECTS = {
     "Programs": "program graph handle runtime.executable address nodes.base resources restart_policy",
     "Nodes": "nodes collectives.node queues.node replay.node",
@@ -32,7 +32,7 @@ SUBJECTS = {
     "For programs of dm-launchpad": "compat",
 }
 
-# What people need first of each subject; the other names follow in the order of the alphabet.
+# The names of each subject that people need first, in this order. The others follow alphabetically.
 FIRST = [
     f"lp.{name}"
     for name in (
@@ -50,11 +50,12 @@ FIRST = [
 
 @dataclass
 class PublicName:
-    """Something that users import.
+    """A name that users import.
 
     Attributes:
-        names: By which it can be had, `lp.Queue`.
-        path: Where it is defined, `launchpad.queues.client.Queue`.
+        names: The names by which users can reach the object, such as `lp.Queue`.
+        path: The path of its definition, such as `launchpad.queues.client.Queue`.
+        value: The object itself.
     """
 
     names: list[str]
@@ -63,17 +64,17 @@ class PublicName:
 
     @property
     def name(self) -> str:
-        """The first of its names."""
+        """The first of its names, which is the title of its page."""
         return self.names[0]
 
     @property
     def own_name(self) -> str:
-        """What it is called where it is defined."""
+        """The name in its definition."""
         return self.path.rpartition(".")[2]
 
     @property
     def subject(self) -> str:
-        """Under which the site has it."""
+        """The subject in the API reference."""
         fits = {
             module: subject
             for subject, modules in SUBJECTS.items()
@@ -86,7 +87,7 @@ class PublicName:
 
     @property
     def doc(self) -> str:
-        """Its docstring; of a constant the text below it."""
+        """The docstring. For a constant, the string below its definition."""
         if self.is_module or inspect.isclass(self.value) or inspect.isfunction(self.value):
             return inspect.getdoc(self.value) or ""
         module = importlib.import_module(self.path.rpartition(".")[0])
@@ -101,18 +102,18 @@ class PublicName:
 
     @property
     def example(self) -> str:
-        """The code in its docstring."""
+        """The code of the example in its docstring."""
         match = EXAMPLE.search(f"{self.doc}\n")
         return textwrap.dedent(match[1]).strip() if match else ""
 
     @property
     def is_module(self) -> bool:
-        """Whether it is one: its page says what it has."""
+        """True if it is a module. The page of a module lists its members."""
         return isinstance(self.value, ModuleType)
 
 
 def public_names() -> list[PublicName]:
-    """Return all of them, first those that people need first."""
+    """Return all public names, starting with those that people need first."""
     by_id: dict[int, PublicName] = {}
     for package in PACKAGES:
         module = importlib.import_module(package)
@@ -144,6 +145,6 @@ def _path(value: Any, package: str, name: str) -> str:
 
 
 def members(module: ModuleType) -> Iterator[str]:
-    """The public names of a module that is one itself."""
+    """Yield the public names in a public module."""
     for name in getattr(module, "__all__", ()):
         yield f"{module.__name__}.{name}".replace("launchpad", "lp", 1)

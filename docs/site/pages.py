@@ -1,6 +1,6 @@
-"""The pages of the site: those of the repository as they stand, and one for each public name.
+"""The hooks of mkdocs that make the pages: those of the repository, and one for each public name.
 
-A page has the same path in the site as in the repository, so that its relative links lead to the same there.
+A page has the same path in the site as in the repository, so that its relative links lead to the same pages.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from docs.site import links, names  # noqa: E402
 
 REFERENCE = "docs/reference"
 MERMAID = "assets/mermaid.js"
-# What is no page, and a page leads to.
+# Files that are not pages, but that pages link to.
 STATIC = ["LICENSE", "examples/_shared/*.py", "docs/images/*", "examples/**/*.svg"]
 
 _log = logging.getLogger("mkdocs.plugins.launchpad")
-_reference = {f"{REFERENCE}/{each.name}.md": each for each in names.public_names()}
-_page_of = {name: page for page, each in _reference.items() for name in each.names}
+_reference = {f"{REFERENCE}/{public.name}.md": public for public in names.public_names()}
+_page_of = {name: page for page, public in _reference.items() for name in public.names}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Orders the pages: those of docs/ as docs/README.md lists them."""
+    """Set the order of the pages. Those of docs/ have the order of docs/README.md."""
     subjects: dict[str, list[dict[str, str]]] = {subject: [] for subject in names.SUBJECTS}
     for page, public_name in _reference.items():
         subjects[public_name.subject].append({public_name.name: page})
@@ -58,7 +58,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def _reading_order() -> list[dict[str, list[str]]]:
-    """Section → pages."""
+    """Return the sections of docs/README.md, each with its pages."""
     sections: dict[str, list[str]] = {}
     title = ""
     for line in (ROOT / "docs/README.md").read_text().splitlines():
@@ -77,7 +77,7 @@ def _paths(*patterns: str) -> list[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Takes the files of the repository, in the place of those that mkdocs has found."""
+    """Replace the files that mkdocs has found with those of the repository, and add generated ones."""
     for file in [*files]:
         if not file.src_uri.startswith("assets/") and not file.generated_by:
             files.remove(file)
@@ -118,14 +118,17 @@ def _reference_index() -> str:
 
 
 def _line(name: str) -> str:
-    """An item of a list: a name, which leads to its page, and its docstring's first line."""
+    """Return an item of a list: a name, which links to its page, and the first line of its docstring."""
     page = _page_of[name]
     first = _reference[page].doc.partition("\n")[0]
     return f"- [`{name}`]({Path(page).name}): {first}\n"
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Says to Markdown what GitHub understands without: where lists begin, and what folders' pages are."""
+    """Adapt a page for Python-Markdown, which is stricter than GitHub's.
+
+    It needs an empty line before a list, and a link to a folder must name the folder's README.md.
+    """
     lines: list[str] = []
     is_code = False
     for line in markdown.splitlines():
@@ -146,9 +149,9 @@ _INSIDE = re.compile(r"(- |\d+\. |\|| |$)")
 
 
 def on_page_content(html: str, page: Page, **_: Any) -> str:
-    """Makes links of public names; loads Mermaid where there is a diagram.
+    """Link public names to their pages; load Mermaid if there is a diagram.
 
-    The theme would load that from another host.
+    The theme itself would load Mermaid from another host.
     """
     to_root = "../" * page.url.count("/")
 
@@ -168,6 +171,6 @@ _NAME = re.compile(r"(?<!\">)<code>(lp\.[\w.]+)(?:\([^<]*\))?</code>")
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Looks where all links lead, those of menus and of the reference too."""
+    """Check all links of the built site, including those of menus and of the reference."""
     for fault in links.broken(Path(config.site_dir)):
-        _log.warning(fault)  # which fails the build, as it is strict
+        _log.warning(fault)  # the build is strict, so that a warning makes it fail

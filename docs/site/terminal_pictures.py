@@ -1,4 +1,4 @@
-"""Draws `launchpad top` and the lines of `--lp_view=terminal`, looking at a program that runs: examples/ps.
+"""The pictures of `launchpad top` and of `--lp_view=terminal`, both for examples/ps.
 
 python -m docs.site.terminal_pictures        writes docs/images/top.svg and docs/images/status_lines.svg
 """
@@ -31,7 +31,7 @@ WATCHED_S = 4.0
 
 
 def main() -> None:
-    """Launches it, and draws both when the shard that is killed is there again."""
+    """Launch the program, and draw both pictures when the killed shard runs again."""
     problem = Problem(workers=10, steps=1_000_000)
     with lp.launch(make_program(problem, "ssp", kill_at=500), "test_mp") as running:
         client = SimpleNamespace(
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 async def draw_top(client: Any, title: str) -> None:
-    """The group of workers is unfolded, and the log that of the first one."""
+    """Draw `launchpad top`, with the group of workers unfolded and the log of the first worker."""
     top = Top(client, title, 1.0, 2.0)
     top.title = "launchpad top"
     async with top.run_test(size=(COLUMNS, ROWS)) as pilot:
@@ -62,7 +62,7 @@ async def draw_top(client: Any, title: str) -> None:
 
 
 def draw_status_lines(client: Any, running: lp.Running) -> None:
-    """Below some lines of its workers."""
+    """Draw the status lines, below some lines that the workers have printed."""
     observer = Observer(client, 2.0)
     observer.look()
     time.sleep(WATCHED_S)

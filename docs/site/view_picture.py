@@ -1,4 +1,4 @@
-"""Takes the picture of `launchpad view` for the README: examples/ps with a worker that was killed.
+"""The picture of `launchpad view` in the README: examples/ps with a worker that was killed.
 
 python -m docs.site.view_picture        writes docs/images/view_restart.png; needs Chromium
 """

@@ -1,4 +1,4 @@
-"""One RPC a file: how it serves an echo, and how its client calls it.
+"""The contenders, one RPC library a file: its server of an echo, and its client.
 
-What they pickle, they pickle alike.
+All contenders that pickle use the same protocol.
 """

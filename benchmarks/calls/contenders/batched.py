@@ -1,10 +1,10 @@
 """The best that plain Python can do for many calls at a time with futures: the bar for pipelining.
 
-A unix socket; length and id before each pickle. `submit` gives a plain `concurrent.futures.Future`
-and may be called by any thread. Frames wait in a queue until there are many or the writer thread
-gets to them, and leave in one send; a reader thread sets the futures. The server has one thread and
-sends the answers to all that one receive brought in one send. No method names, no errors, no
-cancelling, no deadlines.
+It uses a unix socket, with length and id before each pickle. `submit` returns a plain
+`concurrent.futures.Future`, and any thread may call it. Frames wait in a queue until there are many
+of them or the writer thread gets to them. Then one send sends them all. A reader thread sets the
+futures. The server has one thread, and one send with the answers to all frames of one receive. There
+are no method names, no errors, no cancelling and no deadlines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEADER_SIZE = HEADER.size
 dumps = pickle.dumps
 loads = pickle.loads
 BUFFER = 1 << 20
-BATCH = 256  # frames that whoever submits the last of them sends itself
+BATCH = 256  # frames: the thread that submits the last of them sends all of them itself
 
 
 def serve(path: str, pipe: Connection) -> None:
@@ -50,7 +50,7 @@ def serve(path: str, pipe: Connection) -> None:
 
 
 def received(sock: socket.socket) -> Iterator[list[tuple[int, Any]]]:
-    """Yield all that each receive brought: ids and values, until the connection ends."""
+    """Yield the ids and values of each receive, until the connection ends."""
     buffer = bytearray(BUFFER)
     view = memoryview(buffer)
     have = 0
@@ -71,7 +71,7 @@ def received(sock: socket.socket) -> Iterator[list[tuple[int, Any]]]:
 
 
 class BatchedClient:
-    """Calls with futures."""
+    """A client whose calls return futures."""
 
     def __init__(self, path: str) -> None:
         self._sock = socket.socket(socket.AF_UNIX)

@@ -1,4 +1,4 @@
-"""A library whose calls are measured, and what its client can do."""
+"""A library whose calls are measured, and its client."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Call = Callable[[Any], Any]
 
 @dataclass
 class Client:
-    """The ways in which a contender makes calls of an echo; it need not have all.
+    """A client of an echo, with one function for each way to call it. A contender need not have all.
 
     Args:
-        call: Makes a call that blocks.
-        submit: Makes a call that gives a future.
-        call_all: Returns when so many calls, all of them in flight at once, have been answered. What it
-            returns is to be thrown away when the clock has been stopped.
-        await_all: Makes so many calls of COROUTINES coroutines, each of which makes one at a time.
-        time_calls: Returns the seconds that each call took, one at a time for so many seconds.
+        call: Makes a blocking call.
+        submit: Makes a call, and returns a future.
+        call_all: Makes `n` calls, all of them in flight at once, and waits for the answers. The caller
+            drops the result after it has stopped the clock.
+        await_all: Makes `n` calls in COROUTINES coroutines, each of which makes one at a time.
+        time_calls: Makes calls one at a time for so many seconds, and returns the seconds of each.
     """
 
     call: Call
@@ -60,12 +60,12 @@ class Client:
 
 
 def by_call(client: Client, measure: Callable[[Call], Any]) -> Any:
-    """Return what `measure` finds about the blocking call."""
+    """Return the figures of `measure` for the blocking call."""
     return measure(client.call)
 
 
 async def by_coroutines(call: Callable[[int], Awaitable[Any]], n: int) -> None:
-    """Make `n` calls of `COROUTINES` coroutines, each of which makes one at a time."""
+    """Make `n` calls in COROUTINES coroutines, each of which makes one at a time."""
 
     async def keep_calling(n: int) -> None:
         for i in range(n):
@@ -81,11 +81,11 @@ class Contender:
     Args:
         name: Its name in tables.
         serve: Runs in a process of its own, as `serve(path, pipe)`. It may use the unix socket `path`, sends
-            its address when it is up, and serves until it is killed.
-        connect: Runs in another one, and gives the Client for an address.
-        needs: The module without which it cannot be measured.
-        why_not: Returns why it cannot be measured here, if so.
-        share: Its share of the amount of work that the others get, for those that take very long.
+            its address when it is ready, and serves until it is killed.
+        connect: Runs in another process, and gives the Client for an address.
+        needs: The module that it needs.
+        why_not: Returns the reason if it cannot be measured here, else "".
+        share: Its share of the work that other contenders do, if it takes very long.
     """
 
     name: str
@@ -102,6 +102,6 @@ class Contender:
 
 
 def serve_nothing(path: str, pipe: Connection) -> None:
-    """Let the client have the server in its process."""
+    """Serve nothing, because the client makes the server in its own process."""
     pipe.send(path)
     pipe.recv()

@@ -48,7 +48,7 @@ serve_tcp = partial(serve, TCP)
 
 
 def serve_guarded(path: str, pipe: Connection) -> None:
-    """Serve with a token; the client has a deadline for every call, too."""
+    """Serve with a token. Its client also has a deadline for every call."""
     serve("unix:{path}", path, pipe, Place("", secrets.token_bytes(32)))
 
 
@@ -61,14 +61,14 @@ def serve_tls(path: str, pipe: Connection) -> None:
 
 
 def serve_nothing(path: str, pipe: Connection) -> None:
-    """Let the client have the server in its process."""
+    """Serve nothing, because the client makes the server in its own process."""
     pipe.send(Place(f"inproc:{path}"))
     pipe.recv()
 
 
 @contextmanager
 def connected(place: Place) -> Iterator[Any]:
-    """Give a client; its server is made here, where the address is in process."""
+    """Give a connected client. For an in-process address, make its server here, too."""
     with ExitStack() as stack:
         if place.address.startswith("inproc:"):
             server = courier.Server("echo", address=place.address)
@@ -98,7 +98,7 @@ def connect(place: Place) -> Iterator[Client]:
 
 @contextmanager
 def connect_size(place: Place) -> Iterator[Client]:
-    """Call a method that returns the size of an array in place of the array."""
+    """Give a client that calls a method which returns the size of an array, not the array."""
     with connected(place) as client:
         yield Client(client.size)
 

@@ -1,7 +1,7 @@
 """The best that plain Python can do for one call at a time, on a unix socket and on TCP.
 
-A length before each pickle, one send and one receive on either side; no method names, no errors, no
-selector. A thread for each connection.
+Each message is a length and a pickle, with one send and one receive on either side. The server has a
+thread for each connection. There are no method names, no errors and no selector.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def connect_tcp(port: str, caller: Caller | None = None) -> Iterator[Client]:
 
 @contextmanager
 def connect_locked(path: str) -> Iterator[Client]:
-    """Let all threads share one connection, which a lock gives to one at a time."""
+    """Give a client whose threads share one connection, protected by a lock."""
     lock = threading.Lock()
     with connect_unix(path) as alone:
 

@@ -1,7 +1,7 @@
-"""The best that plain Python can do with large arrays on a socket, and what no transport can beat.
+"""The best that plain Python can do with large arrays on a socket, and memcpy, which no transport can beat.
 
-A size, then the array's own memory: sent from where it is, received with one `recv_into` of
-MSG_WAITALL into memory that is used again for the next. So the answer is not the caller's to keep.
+Each message is a size and the array's memory. It is sent without a copy, and received with one `recv_into`
+of MSG_WAITALL into memory that is used again for the next array. So the caller must not keep the answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZE = struct.Struct("<Q")
 
 
 class Reused:
-    """Memory to receive into; grows, and never shrinks."""
+    """Memory to receive into, which grows and never shrinks."""
 
     def __init__(self) -> None:
         self._memory = bytearray()
@@ -72,7 +72,7 @@ def echo_over(sock: socket.socket) -> Echo:
 
 @contextmanager
 def connect_memcpy(_: str) -> Iterator[Client]:
-    """There and back by one copy each, into memory that is there already."""
+    """Give a client that copies the array twice, each time into memory that it already has."""
     import numpy as np
 
     at_server = np.empty(0, np.float32)

@@ -1,7 +1,7 @@
 """The best that plain Python can do for one call at a time between two threads: two locks.
 
-Each side pickles, as `raw` does, and releases the lock that the other one waits for. What is left of its
-time is how long the machine takes to wake a thread, twice.
+Each side pickles, as `raw` does, and releases the lock that the other side waits for. The rest of the time is
+what the machine needs to wake two threads.
 """
 
 from __future__ import annotations

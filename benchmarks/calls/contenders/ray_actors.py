@@ -12,20 +12,20 @@ from benchmarks.calls.contenders.contender import Client
 
 
 class Echo:
-    """Answers with what it is given."""
+    """An actor that returns its argument."""
 
     def echo(self, value: Any) -> Any:
         return value
 
 
 class Caller:
-    """Calls an Echo that is a Ray actor."""
+    """An actor that calls an Echo, another actor."""
 
     def __init__(self, echo: Any) -> None:
         self._echo = echo
 
     def measure(self, measure: Callable[..., Any], *args: Any) -> Any:
-        """Return what `measure(client, *args)` finds in this actor."""
+        """Run `measure(client, *args)` in this actor; return its result."""
         import ray
 
         def call(value: Any) -> Any:
@@ -39,7 +39,7 @@ class Caller:
 
 @contextmanager
 def cluster() -> Iterator[None]:
-    """Start Ray on this host, for as long as the block runs."""
+    """Start Ray on this host, and stop it at the end of the block."""
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

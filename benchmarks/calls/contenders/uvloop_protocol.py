@@ -1,7 +1,7 @@
 """asyncio's protocols on uvloop's event loop, on a unix socket: callbacks and no streams.
 
-Client and server join what one turn of the loop has to send. Length and id before each pickle, as in
-`batched.py`; the futures are asyncio's, so everything happens in one thread.
+Client and server join all frames of one turn of the loop into one write. Length and id come before each
+pickle, as in `batched.py`. The futures are asyncio's, so everything happens in one thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.calls.contenders.contender import PROTOCOL, Client, Contender, b
 
 
 class Framed(asyncio.Protocol):
-    """Cuts what arrives into frames."""
+    """A protocol that cuts the received bytes into frames."""
 
     transport: asyncio.Transport
 
@@ -55,7 +55,7 @@ class Echo(Framed):
 
 
 class Caller(Framed):
-    """A call gives an asyncio future."""
+    """A client whose calls return asyncio futures."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Caller(Framed):
         return future
 
     def call_alone(self, value: Any) -> asyncio.Future[Any]:
-        """Sent at once; for those who make one call at a time."""
+        """Send a call at once, for coroutines that make one call at a time."""
         future = self.call(value)
         self._flush()
         return future

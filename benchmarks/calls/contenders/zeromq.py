@@ -37,7 +37,7 @@ def serve_router(path: str, pipe: Connection) -> None:
 
 @contextmanager
 def connect(address: str) -> Iterator[Client]:
-    """Give every thread that calls a socket of its own, as ZeroMQ wants it."""
+    """Give a client that makes a socket for every thread, because ZeroMQ's sockets are not thread-safe."""
     import zmq
 
     context = zmq.Context()
@@ -75,7 +75,7 @@ def connect_dealer(address: str) -> Iterator[Client]:
 
 
 def serve_arrays(path: str, pipe: Connection) -> None:
-    """Send back what it received, as it lies."""
+    """Send back each message without copying it."""
     import zmq
 
     with zmq.Context() as context, context.socket(zmq.REP) as sock:
@@ -87,7 +87,7 @@ def serve_arrays(path: str, pipe: Connection) -> None:
 
 @contextmanager
 def connect_arrays(address: str) -> Iterator[Client]:
-    """Without a copy of ZeroMQ's bindings on either way; the answer cannot be written to."""
+    """Give a client that sends and receives arrays without a copy. The answer is read-only."""
     import numpy as np
     import zmq
 
