@@ -124,9 +124,9 @@ def public_names() -> list[PublicName]:
                 by_id[id(value)].names.append(short)
             else:
                 by_id[id(value)] = PublicName([short], _path(value, package, name), value)
-    for (
-        public_name
-    ) in by_id.values():  # lp.current and lp.get_context: the former is what it is called itself
+    # The shortest name comes first. Of lp.current and lp.get_context, the former does, because the
+    # function itself has that name.
+    for public_name in by_id.values():
         public_name.names.sort(key=lambda name: (name.count("."), public_name.own_name not in name))
     return sorted(by_id.values(), key=_place)
 

@@ -37,21 +37,13 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     subjects: dict[str, list[dict[str, str]]] = {subject: [] for subject in names.SUBJECTS}
     for page, public_name in _reference.items():
         subjects[public_name.subject].append({public_name.name: page})
+    reference = [{subject: pages} for subject, pages in subjects.items()]
+    examples = _paths("examples/*/README.md", "examples/systems/*/README.md")
     config.nav = [
         {"launchpad": "README.md"},
         {"Documentation": ["docs/README.md", *_reading_order()]},
-        {
-            "API reference": [
-                f"{REFERENCE}/README.md",
-                *({s: public_name} for s, public_name in subjects.items()),
-            ]
-        },
-        {
-            "Examples": [
-                "examples/README.md",
-                *_paths("examples/*/README.md", "examples/systems/*/README.md"),
-            ]
-        },
+        {"API reference": [f"{REFERENCE}/README.md", *reference]},
+        {"Examples": ["examples/README.md", *examples]},
         {"Project": ["CONTRIBUTING.md", "CHANGELOG.md"]},
     ]
     return config

@@ -17,8 +17,8 @@ class Buffer:
 
 
 def empty(buffer, count):
-    taken = sorted(buffer.take() for _ in range(count))
-    print(taken, "in", lp.current().name)
+    items = sorted(buffer.take() for _ in range(count))
+    print(items, "in", lp.current().name)
 
 
 def fill(buffer, item):

@@ -16,7 +16,8 @@ def referee(player):
 
 
 # part: program
-left, right = lp.CourierNode(Player), lp.CourierNode(Player)
+left = lp.CourierNode(Player)
+right = lp.CourierNode(Player)
 left.configure(right.create_handle())
 right.configure(left.create_handle())
 

@@ -1,4 +1,4 @@
-"""What has gone over each edge of a program."""
+"""The calls on each edge of a program."""
 
 import launchpad as lp
 

@@ -19,7 +19,7 @@ class Prices:
         return len(fruit)
 
     def close(self):
-        """Called after the last call, in a worker that ends cleanly."""
+        """Close the database. A worker that ends normally calls this after the last call."""
         self.db.close()
         print("the database is closed")
 

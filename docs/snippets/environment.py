@@ -1,4 +1,4 @@
-"""What a worker's process is given: environment variables and flags of its own."""
+"""A worker whose process has environment variables and flags of its own."""
 
 import os
 import sys

@@ -8,8 +8,8 @@ os.environ.setdefault("LP_FAKE_GPUS", "A100:4")  # GPUs that are not there: this
 
 
 def show():
-    seen = os.environ["CUDA_VISIBLE_DEVICES"]
-    print(f"lp.current().gpus: {lp.current().gpus}, CUDA_VISIBLE_DEVICES: {seen!r}")
+    devices = os.environ["CUDA_VISIBLE_DEVICES"]
+    print(f"lp.current().gpus: {lp.current().gpus}, CUDA_VISIBLE_DEVICES: {devices!r}")
 
 
 # part: program

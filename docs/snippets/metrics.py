@@ -1,4 +1,4 @@
-"""What a program does and uses, between two looks."""
+"""The calls and the resources of a program, between two looks."""
 
 import time
 

@@ -7,7 +7,7 @@ import launchpad as lp
 
 # part: average
 class Average:
-    """Of the numbers that come, the later ones more: so their order matters."""
+    """A moving average: later numbers count more, so their order matters."""
 
     def __init__(self) -> None:
         self.value = 0.0

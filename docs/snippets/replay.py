@@ -7,10 +7,11 @@ import launchpad as lp
 
 # part: actor
 class Actor:
-    """Plays a game of a coin: observations are numbers, an action is 0 or 1."""
+    """A player of a coin game: observations are numbers, an action is 0 or 1."""
 
     def __init__(self, replay: lp.replay.ReplayClient, episodes: int) -> None:
-        self.replay, self.episodes = replay, episodes
+        self.replay = replay
+        self.episodes = episodes
 
     def run(self) -> int:
         rng = random.Random(lp.current().seed)
@@ -33,7 +34,8 @@ class Actor:
 # part: learner
 class Learner:
     def __init__(self, replay: lp.replay.ReplayClient, steps: int) -> None:
-        self.replay, self.steps = replay, steps
+        self.replay = replay
+        self.steps = steps
 
     def run(self) -> str:
         with self.replay.batches("transitions", batch_size=16, prefetch=2) as batches:

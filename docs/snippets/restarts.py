@@ -7,7 +7,7 @@ import launchpad as lp
 
 # part: server
 class Counter:
-    """Counts up to ten; loses its nerve at four and at seven."""
+    """A counter that crashes at four and at seven."""
 
     def __init__(self):
         self._count = lp.current().load(default=0)

@@ -1,4 +1,4 @@
-"""What workers return comes back to the script."""
+"""A program whose workers return results to the script."""
 
 import random
 
@@ -7,7 +7,7 @@ import launchpad as lp
 
 # part: throw
 def throw(darts: int) -> float:
-    """Throw darts at a square; pi, by how many hit the circle in it."""
+    """Throw darts at a square; estimate pi from the hits in the circle."""
     chance = random.Random(lp.current().replica_index)
     hits = sum(chance.random() ** 2 + chance.random() ** 2 < 1 for _ in range(darts))
     return 4 * hits / darts

@@ -1,4 +1,4 @@
-"""What the launching script can do with a program that runs."""
+"""A launching script that calls, lists and reads the logs of a running program."""
 
 import launchpad as lp
 

@@ -15,7 +15,8 @@ class Trainer:
         step, weights = me.load(default=(0, [0.0, 0.0]))
         print("begins at step", step)
         while step < self.steps:
-            step, weights = step + 1, [w + 0.5 for w in weights]
+            step += 1
+            weights = [weight + 0.5 for weight in weights]
             me.save((step, weights))
             if step == 3 and me.attempt == 1:
                 raise RuntimeError("the machine has a bad day")

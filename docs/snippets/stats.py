@@ -1,4 +1,4 @@
-"""What calls cost, seen from both ends."""
+"""The costs of calls, counted at both ends."""
 
 import launchpad as lp
 

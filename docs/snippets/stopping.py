@@ -7,7 +7,7 @@ import launchpad as lp
 
 # part: ways
 class AsksNow:
-    """Looks whenever it suits it, and ends in its own time."""
+    """A worker that checks the event when it likes, and ends by itself."""
 
     def run(self):
         while not lp.stop_event().is_set():
@@ -16,7 +16,7 @@ class AsksNow:
 
 
 class IsTold:
-    """Has something to close; the handler runs in a thread of launchpad's."""
+    """A worker with something to close. Launchpad calls the handler in a thread of its own."""
 
     def run(self):
         lp.register_stop_handler(lambda: print("told"))

@@ -1,4 +1,4 @@
-"""How many GPUs a program takes, tested where there are none."""
+"""Tests of the GPUs that a program takes, for machines without GPUs."""
 
 import launchpad as lp
 import pytest

@@ -1,4 +1,4 @@
-"""Leaves a program on a Kubernetes cluster."""
+"""A script that leaves a program on a Kubernetes cluster."""
 
 import launchpad as lp
 from counting import make_program

@@ -1,4 +1,4 @@
-"""Leaves a program on a Ray cluster, looks at it, and stops it."""
+"""A script that leaves a program on a Ray cluster, looks at it, and stops it."""
 
 import launchpad as lp
 

@@ -1,4 +1,4 @@
-"""Connects to Ray by itself, with an environment that Ray makes on every node."""
+"""A script that connects to Ray by itself, with an environment that Ray makes on every node."""
 
 import os
 

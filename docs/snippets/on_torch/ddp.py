@@ -1,4 +1,4 @@
-"""Trains with DDP; all ranks are started again when one has died, and go on where rank 0 has saved."""
+"""Training with DDP: when a rank dies, all start again, and go on where rank 0 has saved."""
 
 import launchpad as lp
 

@@ -1,4 +1,4 @@
-"""Adds up over the devices of all ranks with jax."""
+"""A sum over the devices of all ranks, with jax."""
 
 import launchpad as lp
 

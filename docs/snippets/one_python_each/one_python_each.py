@@ -47,7 +47,7 @@ from launchpad.runtime.events import Ended, Event, Exiting, Ready
 
 
 class OnePythonEach(Backend):
-    """Says where addresses will be, and starts."""
+    """The backend: it chooses the addresses of servers, and makes the workers of a launch."""
 
     def endpoint(self, address: str, kind: str) -> str:
         return f"unix:{{run}}/{socket_name(address)}" if kind == "courier" else "localhost:{port}"
@@ -62,7 +62,9 @@ class Interpreters(Workers):
     """The workers of one launch: a process, a pipe and a watching thread for each."""
 
     def __init__(self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]):
-        self.plan, self.run, self.report = plan, run, report
+        self.plan = plan
+        self.run = run
+        self.report = report
         self.live: dict[str, tuple[subprocess.Popen[bytes], Connection, threading.Thread]] = {}
         self.killed: set[tuple[str, int]] = set()
         self.attempts: dict[str, int] = {}
@@ -75,8 +77,8 @@ class Interpreters(Workers):
             case KillWorker(worker):
                 self.kill(worker)
             case AnnounceGone():
-                for other in list(self.live):
-                    self.tell(other, command)
+                for live_worker in list(self.live):
+                    self.tell(live_worker, command)
             case StopWorker(worker) | AnnounceWatermarks(worker):
                 self.tell(worker, command)
 
@@ -90,7 +92,8 @@ class Interpreters(Workers):
         finally:
             theirs.close()
         watcher = threading.Thread(target=self.watch, args=(worker, attempt, process, ours))
-        self.live[worker], self.attempts[worker] = (process, ours, watcher), attempt
+        self.live[worker] = (process, ours, watcher)
+        self.attempts[worker] = attempt
         watcher.start()
 
     def popen(self, worker: str, attempt: int, pipe: int) -> subprocess.Popen[bytes]:
@@ -105,8 +108,8 @@ class Interpreters(Workers):
             endpoints=self.plan.endpoints,
             state=self.run.state_places(worker, plan.group),
         )
-        given = (spec, attempt, scope, token, sys.argv, self.settings)
-        startup.write_bytes(pickle.dumps(given))
+        payload = (spec, attempt, scope, token, sys.argv, self.settings)
+        startup.write_bytes(pickle.dumps(payload))
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), HASH_SEED: self.settings.hash_seed}
         python = [plan.process.python or sys.executable, *self.settings.flags]
         with self.run.log(worker, attempt).open("ab") as log:
@@ -123,7 +126,9 @@ class Interpreters(Workers):
     def watch(
         self, worker: str, attempt: int, process: subprocess.Popen[bytes], pipe: Connection
     ) -> None:
-        reported, phase, awaited = None, "import", "its end"
+        reported = None
+        phase = "import"
+        awaited = "its end"
         with pipe, contextlib.suppress(EOFError, OSError):
             while True:
                 message = pipe.recv()
@@ -165,11 +170,12 @@ class Interpreters(Workers):
 
 
 def live(startup: str, fd: str) -> int:
-    """What the new interpreter does. Its exit code."""
+    """Run the worker in the new interpreter; return the exit code."""
     spec, attempt, scope, token, argv, settings = pickle.loads(Path(startup).read_bytes())
     Path(startup).unlink()
     os.set_inheritable(int(fd), False)
-    pipe, lock = Connection(int(fd)), threading.Lock()
+    pipe = Connection(int(fd))
+    lock = threading.Lock()  # any thread of the worker may report
 
     def report(message: Any) -> None:
         with lock, contextlib.suppress(OSError):
@@ -184,16 +190,16 @@ def live(startup: str, fd: str) -> int:
     faulthandler.enable()
     worker = Worker(spec.plan, me, report, interrupt, on_phase=report)
     threading.Thread(target=receive, args=(pipe, worker), daemon=True).start()
-    ended = worker.main()
-    if ended.traceback:
-        print(ended.traceback, file=sys.stderr)
-    report(ended)
-    run_exit_steps(lambda what: report((what,)))
-    return int(ended.is_failure)
+    result = worker.main()
+    if result.traceback:
+        print(result.traceback, file=sys.stderr)
+    report(result)
+    run_exit_steps(lambda step: report((step,)))
+    return int(result.is_failure)
 
 
 def receive(pipe: Connection, worker: Worker) -> None:
-    """Does as the launcher says; when the launcher is gone, takes this process group along."""
+    """Execute the launcher's commands. When the launcher is gone, kill this process group."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             worker.execute(pipe.recv())
