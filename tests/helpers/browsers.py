@@ -23,7 +23,8 @@ def chromium(profile: Path) -> Iterator[Any]:
     The test is skipped where there is no Chromium.
     """
     webdriver = pytest.importorskip("selenium.webdriver")
-    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    browser = shutil.which("chromium")
+    driver = shutil.which("chromedriver")
     if not browser or not driver:
         pytest.skip("needs chromium and chromedriver: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()

@@ -34,7 +34,7 @@ KINDS = [wait, with_a_deadline, as_a_future, awaited]
 
 
 def as_async(generator: Callable[..., Iterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
-    """The same items from an async generator."""
+    """Return an async generator of the same items."""
 
     async def items(*args: Any) -> AsyncIterator[Any]:
         for item in generator(*args):

@@ -17,7 +17,7 @@ import launchpad as lp
 def program_of(
     n: int, fn: Any, *args: Any, restart: lp.RestartPolicy | None = None, **options: Any
 ) -> lp.Program:
-    """So many ranks, each of which runs the function or class."""
+    """Return a program of n ranks, each of which runs the function or class."""
     program = lp.Program("ranks")
     with program.group("rank", restart=restart):
         for _ in range(n):
@@ -26,7 +26,7 @@ def program_of(
 
 
 def in_ranks(n: int, fn: Callable[..., Any], *args: Any, launch_type: str = "test_mt") -> list[Any]:
-    """What the function returns in each of so many ranks."""
+    """Run the function in n ranks, and return their results."""
     program = program_of(n, fn, *args, timeout_s=60)
     results: list[Any] = lp.run(program, launch_type, timeout_s=90)["rank"]
     return results
@@ -38,7 +38,7 @@ class Pair(NamedTuple):
 
 
 def values(rank: int, dtype: str, size: int) -> Any:
-    """Other ones in each rank; small enough for sums and products of 8 to fit into a byte."""
+    """Return values that differ by rank, and are so small that sums and products of 8 fit into a byte."""
     numbers = np.random.default_rng(1000 * rank + size).integers(0, 3, size)
     if np.dtype(dtype).kind in "fc":
         return (numbers + 0.25 * rank).astype(dtype)
@@ -46,12 +46,13 @@ def values(rank: int, dtype: str, size: int) -> Any:
 
 
 def use_all(group: lp.Collective, backend: str) -> dict[str, Any]:
-    """Every operation once; what it gives, and what is not so."""
-    rank, size = group.rank, group.size
+    """Call every operation once, and return the results by name."""
+    rank = group.rank
+    size = group.size
     x = np.arange(6, dtype=np.float32).reshape(2, 3) + rank
     large = np.full(1 << 19, 1.0 + rank)
     tree = {"w": x, "b": [rank, Pair(float(rank), np.array([rank], np.int32))]}
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "sum": group.all_reduce(x),
         "mean": group.all_reduce(tree["w"], "mean"),
         "large": float(group.all_reduce(large)[-1]),
@@ -59,7 +60,7 @@ def use_all(group: lp.Collective, backend: str) -> dict[str, Any]:
         "part": group.reduce_scatter(np.arange(size * 2.0)),
         "gathered": group.all_gather(np.array([rank])),
         "spread": group.broadcast(np.full(3, rank), root=size - 1),
-        "swapped": group.all_to_all([np.array([rank, other]) for other in range(size)]),
+        "swapped": group.all_to_all([np.array([rank, receiver]) for receiver in range(size)]),
         "object": group.broadcast_object({"of": rank}, root=1),
         "objects": group.all_gather_object(("rank", rank)),
         "at_root": group.gather_object(rank),
@@ -67,9 +68,9 @@ def use_all(group: lp.Collective, backend: str) -> dict[str, Any]:
     group.barrier("over")
     half = group.split(rank % 2)
     assert half is not None
-    found["half"] = half.rank, half.size, half.all_reduce(rank)
-    found["me"] = rank, size, group.generation, group.local_rank, group.label
-    return found
+    results["half"] = half.rank, half.size, half.all_reduce(rank)
+    results["me"] = rank, size, group.generation, group.local_rank, group.label
+    return results
 
 
 def die(how: str) -> None:
@@ -137,7 +138,8 @@ class Stage:
     """A class with a collective: it is served as well."""
 
     def __init__(self, group: lp.Collective, offset: int) -> None:
-        self.group, self.offset = group, offset
+        self.group = group
+        self.offset = offset
 
     def place(self) -> tuple[int, int]:
         return self.group.rank, self.offset
@@ -152,7 +154,8 @@ class LosesOne:
     """Rank 1 dies once, in its `run` or, later, in the second generation, while the others are built."""
 
     def __init__(self, group: lp.Collective) -> None:
-        self.group, me = group, lp.current()
+        self.group = group
+        me = lp.current()
         if group.generation == 2 and me.replica_index == 2 and me.attempt == 1:
             die("kill")
         self.at_build = group.all_reduce(1)
@@ -187,8 +190,8 @@ def count_steps(group: lp.Collective, limit: int, dies_at: int) -> tuple[int, li
             group.barrier("others are to come back", timeout_s=60)
             time.sleep(0.02)
             continue
-        one = int(group.all_reduce(1, "max"))
-        mine["step"], mine["total"] = mine["step"] + one, mine["total"] + mine["step"]
+        increment = int(group.all_reduce(1, "max"))
+        mine["step"], mine["total"] = mine["step"] + increment, mine["total"] + mine["step"]
     return mine["step"], mine["sizes"], mine["total"]
 
 

@@ -74,7 +74,7 @@ class DebugClient:
 
     def _read(self) -> None:
         with contextlib.suppress(ConnectionResetError), self._socket.makefile("rb") as file:
-            while header := file.readline():
+            for header in iter(file.readline, b""):
                 assert header.startswith(b"Content-Length: "), header
                 file.readline()
                 message = json.loads(file.read(int(header.split()[1])))

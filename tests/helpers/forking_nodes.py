@@ -48,7 +48,7 @@ class Echo:
 
 
 def in_child(run: Callable[[], Any]) -> Any:
-    """What `run()` returns in a forked child of this process, or the error that it raises, or HANGS."""
+    """Call `run` in a forked child of this process. Return its result, its error, or HANGS."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -83,7 +83,7 @@ def in_child(run: Callable[[], Any]) -> Any:
 
 
 class Clients(NamedTuple):
-    """What a walk uses."""
+    """The clients that a walk uses."""
 
     echo: Any
     rows: lp.Queue[int]
@@ -99,8 +99,9 @@ Walk = dict[str, Any]
 
 
 def held(lock: Any) -> Callable[[], None]:
-    """Has another thread hold a lock until what is returned is called."""
-    has_lock, may_go = threading.Event(), threading.Event()
+    """Let another thread hold a lock. Return the function that ends this."""
+    has_lock = threading.Event()
+    may_go = threading.Event()
 
     def hold() -> None:
         with lock:
@@ -119,9 +120,9 @@ def held(lock: Any) -> Callable[[], None]:
 
 
 def walk(clients: Clients, name: str) -> Walk:
-    """Forks with each client in use, and says what happened in the child, by what was done."""
+    """Fork while each client is in use. Return what happened in the children, by use."""
     echo, rows, jobs, counter, replay = clients[:5]
-    seen: Walk = {}
+    outcomes: Walk = {}
 
     # Calls: what is in flight, and new ones.
     echo.echo(0)
@@ -135,22 +136,24 @@ def walk(clients: Clients, name: str) -> Walk:
     watched.add_done_callback(callbacks.append)
     stream = echo.count(10**9)
     next(stream)
-    for what, future in {
+    for label, future in {
         "small": small,
         "large": large,
         "with a stream": stream_argument,
         "of several": several,
         "watched": watched,
     }.items():
-        seen[f"a future in flight, {what}"] = in_child(lambda future=future: future.exception(5))
-    seen["concurrent.futures.wait"] = in_child(
+        outcomes[f"a future in flight, {label}"] = in_child(
+            lambda future=future: future.exception(5)
+        )
+    outcomes["concurrent.futures.wait"] = in_child(
         lambda: [len(each) for each in concurrent.futures.wait([small, watched, several, large], 5)]
     )
-    seen["callbacks in the child"] = in_child(lambda: len(callbacks))
-    seen["a stream"] = in_child(lambda: next(stream))
-    seen["a call"] = in_child(lambda: echo.echo(5))
-    seen["a future"] = in_child(lambda: echo.futures.echo(6).result(5))
-    seen["a large future"] = in_child(
+    outcomes["callbacks in the child"] = in_child(lambda: len(callbacks))
+    outcomes["a stream"] = in_child(lambda: next(stream))
+    outcomes["a call"] = in_child(lambda: echo.echo(5))
+    outcomes["a future"] = in_child(lambda: echo.futures.echo(6).result(5))
+    outcomes["a large future"] = in_child(
         lambda: len(echo.futures.echo(np.ones(1 << 17, np.uint8)).result(5))
     )
 
@@ -158,17 +161,19 @@ def walk(clients: Clients, name: str) -> Walk:
         return await echo.aio.echo(7)
 
     asyncio.run(ask())
-    seen["an awaited call"] = in_child(lambda: asyncio.run(ask()))
+    outcomes["an awaited call"] = in_child(lambda: asyncio.run(ask()))
     if clients.slow is not None:
         delayed = clients.slow.futures.echo(8)
-        seen["a future in flight, over a slow edge"] = in_child(lambda: delayed.exception(5))
-        seen["a future over a slow edge"] = in_child(lambda: clients.slow.futures.echo(8).result(5))
+        outcomes["a future in flight, over a slow edge"] = in_child(lambda: delayed.exception(5))
+        outcomes["a future over a slow edge"] = in_child(
+            lambda: clients.slow.futures.echo(8).result(5)
+        )
         delayed.result(20)
-    seen["a new stream"] = in_child(lambda: list(echo.count(3)))
+    outcomes["a new stream"] = in_child(lambda: list(echo.count(3)))
     stream_argument.cancel()
     stream.close()
     echo.open()
-    seen["the parent's futures"] = [
+    outcomes["the parent's futures"] = [
         small.result(20),
         int(large.result(20).sum()),
         several.result(20),
@@ -178,24 +183,26 @@ def walk(clients: Clients, name: str) -> Walk:
 
     # Sessions.
     jobs.add_many([f"{name} 1", f"{name} 2"])
-    seen["WorkQueue.add"] = in_child(lambda: jobs.add_many([f"{name} 3"]) and None)
+    outcomes["WorkQueue.add"] = in_child(lambda: jobs.add_many([f"{name} 3"]) and None)
     jobs.add(f"{name} 4")
-    taken = [lease.job if (lease := jobs.take(5)) else None]
-    taken.append(in_child(lambda: jobs.take(5).job))
-    taken.append(lease.job if (lease := jobs.take(5)) else None)
-    seen["WorkQueue.take"] = taken
+
+    def take() -> Any:
+        lease = jobs.take(5)
+        return lease.job if lease else None
+
+    outcomes["WorkQueue.take"] = [take(), in_child(lambda: jobs.take(5).job), take()]
 
     before = counter.increment(**{name: 1})[name]
     child = in_child(lambda: counter.increment(**{name: 1})[name])
-    seen["Counter.increment"] = [before, child, counter.increment(**{name: 1})[name]]
+    outcomes["Counter.increment"] = [before, child, counter.increment(**{name: 1})[name]]
 
     rows.put_many([1, 2, 3])
     first = rows.get(5)
     child = in_child(lambda: rows.put(4) and rows.get(5))
     rows.put(5)
-    left = [rows.get(5) for _ in range(rows.size())]
+    items = [rows.get(5) for _ in range(rows.size())]
     rows.acknowledge()
-    seen["Queue"] = [first, child, left]
+    outcomes["Queue"] = [first, child, items]
 
     # Replay.
     writer = replay.trajectory_writer(max_sequence_length=4)
@@ -211,12 +218,12 @@ def walk(clients: Clients, name: str) -> Walk:
             writer.flush(5)
             return 2
 
-        seen["a replay writer"] = in_child(write)
+        outcomes["a replay writer"] = in_child(write)
         writer.append({"x": 3})
         writer.create_item("items", 1.0, num_steps=2)
         writer.close()
-        seen["a replay sample"] = in_child(lambda: replay.sample_batch("items", 1, 5) and None)
-        seen["replay batches"] = in_child(lambda: next(batches))
+        outcomes["a replay sample"] = in_child(lambda: replay.sample_batch("items", 1, 5) and None)
+        outcomes["replay batches"] = in_child(lambda: next(batches))
 
     # Pools.
     if clients.workers:
@@ -224,24 +231,24 @@ def walk(clients: Clients, name: str) -> Walk:
             results = pool.map(abs, range(5), chunksize=1)
             next(results)
             future = pool.submit(time.sleep, 0.5)
-            seen["a pool's future"] = in_child(lambda: future.exception(5))
-            seen["a pool's map"] = in_child(lambda: list(results))
-            seen["a pool"] = in_child(lambda: pool.submit(abs, -1).result(5))
-            seen["the parent's pool"] = list(results)
+            outcomes["a pool's future"] = in_child(lambda: future.exception(5))
+            outcomes["a pool's map"] = in_child(lambda: list(results))
+            outcomes["a pool"] = in_child(lambda: pool.submit(abs, -1).result(5))
+            outcomes["the parent's pool"] = list(results)
         with lp.pool(clients.workers) as pool:
 
             def new_pool() -> int:
                 with lp.pool(clients.workers) as own:
                     return own.submit(abs, -1).result(5)
 
-            seen["a pool of the child's"] = in_child(new_pool)
+            outcomes["a pool of the child's"] = in_child(new_pool)
 
-    seen["a program of the child's"] = in_child(launch)
+    outcomes["a program of the child's"] = in_child(launch)
 
     # Locks that another thread holds.
     inbox = lp.Inbox[str, int]()
     inbox.put("a", 1)
-    for what, lock, use in (
+    for label, lock, use in (
         ("Inbox", inbox._lock, lambda: inbox.take("a", 5)),
         ("Counter", counter._own._lock, lambda: counter.get_counts() and None),
         ("WorkQueue", jobs._adding, lambda: jobs.add("x", key="x")),
@@ -249,24 +256,24 @@ def walk(clients: Clients, name: str) -> Walk:
         ("client", _pool_of(echo), lambda: echo.futures.echo(1).result(5)),
     ):
         release = held(lock)
-        seen[f"a lock held, {what}"] = in_child(use)
+        outcomes[f"a lock held, {label}"] = in_child(use)
         release()
 
     # The worker itself.
     if name != "script":
-        seen["lp.current()"] = in_child(lambda: lp.current().name)
-        seen["lp.barrier()"] = in_child(lambda: lp.barrier("b", 5))
-        seen["lp.wait_for_stop()"] = in_child(lambda: lp.wait_for_stop(5))
-        seen["lp.heartbeat()"] = in_child(lp.heartbeat)
-        seen["lp.stop_event()"] = in_child(lambda: lp.stop_event().is_set())
+        outcomes["lp.current()"] = in_child(lambda: lp.current().name)
+        outcomes["lp.barrier()"] = in_child(lambda: lp.barrier("b", 5))
+        outcomes["lp.wait_for_stop()"] = in_child(lambda: lp.wait_for_stop(5))
+        outcomes["lp.heartbeat()"] = in_child(lp.heartbeat)
+        outcomes["lp.stop_event()"] = in_child(lambda: lp.stop_event().is_set())
         release = held(lp.current().state._lock)
-        seen["lp.current().save()"] = in_child(lambda: lp.current().save(1))
+        outcomes["lp.current().save()"] = in_child(lambda: lp.current().save(1))
         release()
-    return {what: _shown(outcome) for what, outcome in seen.items()}
+    return {label: _shown(outcome) for label, outcome in outcomes.items()}
 
 
 def launch() -> Any:
-    """What a program of one's own answers."""
+    """Launch a program of this process's own, and return an answer of its server."""
     program = lp.Program("own")
     program.add_node(lp.CourierNode(Echo), label="echo")
     with lp.launch(program, "test_mt") as running:

@@ -19,6 +19,6 @@ class Sees:
 
 def tells() -> None:
     """Prints what a pod was given by the cluster, `lp.current().gpus`, and what CUDA was to see at import."""
-    given = os.environ.get("NVIDIA_VISIBLE_DEVICES", "none")
-    print(given, ",".join(lp.current().gpus), AT_IMPORT, sep="|", flush=True)
+    gpus_of_the_pod = os.environ.get("NVIDIA_VISIBLE_DEVICES", "none")
+    print(gpus_of_the_pod, ",".join(lp.current().gpus), AT_IMPORT, sep="|", flush=True)
     lp.wait_for_stop()

@@ -60,7 +60,8 @@ class Progress:
     """Counts steps; dies at those of the first attempt that it is told to."""
 
     def __init__(self, limit: int, dies_at: int = 0) -> None:
-        self.limit, self.dies_at = limit, dies_at
+        self.limit = limit
+        self.dies_at = dies_at
 
     def run(self) -> list[Any]:
         me = lp.current()
@@ -102,7 +103,7 @@ def exchange_files() -> list[str]:
 
 
 def look_at_modules(module: str) -> tuple[bool, int, float, str]:
-    """Whether it is there already, how many threads BLAS may use, and a number drawn by numpy."""
+    """Return whether the module was imported, the attempt, a number drawn by numpy, and BLAS's threads."""
     was_there = module in sys.modules
     me = lp.current()
     if me.attempt == 1:
@@ -164,14 +165,14 @@ def sign_and_die_once(desk: Any) -> Any:
 
 
 class Rank:
-    """Calls the others of its group, each at its own pace."""
+    """A rank that calls the others of its group, each at its own pace."""
 
     def __init__(self, *others: Any) -> None:
         self.others = others
 
     def run(self) -> list[str]:
         time.sleep(0.1 * lp.current().replica_index)
-        return [other.name() for other in self.others]
+        return [peer.name() for peer in self.others]
 
     def name(self) -> str:
         return lp.current().name

@@ -54,7 +54,7 @@ def greet(address: str, token: bytes) -> tls.TlsSocket:
 
 
 def answer_of(sock: socket.socket | tls.TlsSocket) -> bytes:
-    """What is said before somebody hangs up, perhaps without having read all."""
+    """Return what the peer says before it hangs up, perhaps without having read everything."""
     with contextlib.suppress(ConnectionResetError):
         return sock.recv(1 << 16)
     return b""

@@ -53,11 +53,11 @@ def answered(client: Any) -> int:
 
 
 def processes_with(value: str) -> list[psutil.Process]:
-    """Those with that in their environment, but for those that Ray keeps for later."""
-    found = []
+    """Return the processes with this value in their environment, except those that Ray keeps for later."""
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             is_ours = value in process.environ().values() and process.name() != "ray::IDLE"
             if is_ours and runs(process):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes

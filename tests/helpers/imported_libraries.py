@@ -4,5 +4,5 @@ import sys
 
 
 def print_numeric_ones() -> None:
-    """Those that look at the number of threads when they are loaded."""
+    """Print the imported libraries that read the number of threads when they are loaded."""
     print([name for name in ("numpy", "torch", "mkl", "numexpr") if name in sys.modules])

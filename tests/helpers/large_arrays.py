@@ -1,4 +1,4 @@
-"""What is served to tests of large arrays in shared memory, and where such arrays lie."""
+"""A server for tests of large arrays in shared memory, and the places of such arrays."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Methods:
         return sum(int(array.sum()) for array in arrays)
 
     def count(self, array: np.ndarray) -> int:
-        """How often this has been called."""
+        """Return how often this method has been called."""
         self._n_counted += 1
         return self._n_counted
 
@@ -125,7 +125,7 @@ def _links(pid: int | str) -> Iterator[str]:
 
 
 def is_shared(array: np.ndarray) -> bool:
-    """Whether an array lies in a segment."""
+    """True if an array lies in a segment."""
     address = array.__array_interface__["data"][0]
     for line in Path("/proc/self/maps").read_text().splitlines():
         begin, end = (int(number, 16) for number in line.split()[0].split("-"))

@@ -12,7 +12,7 @@ TIMEOUT_S = 120.0
 
 
 def own_bytes() -> int:
-    """How much of this process's memory no file backs: what it has allocated, and copied on write."""
+    """Return how many bytes of this process no file backs: those allocated, and those copied on write."""
     with open("/proc/self/smaps_rollup") as file:
         line = next(line for line in file if line.startswith("Anonymous:"))
     return int(line.split()[1]) << 10
@@ -41,13 +41,15 @@ def write_and_fail_once(values: Any) -> float:
 
 
 def look(*arguments: Any) -> tuple[list[tuple[Any, ...]], int]:
-    """What can be seen of each array, and how much memory is this process's own."""
-    seen: list[tuple[Any, ...]] = []
+    """Return the sum and the flags of each array, and how much memory is this process's own."""
+    properties: list[tuple[Any, ...]] = []
     for each in arguments:
         array = each["array"] if isinstance(each, dict) else each
         flags = array.flags
-        seen.append((float(array.sum()), flags.writeable, flags.c_contiguous, flags.f_contiguous))
-    return seen, own_bytes()
+        properties.append(
+            (float(array.sum()), flags.writeable, flags.c_contiguous, flags.f_contiguous)
+        )
+    return properties, own_bytes()
 
 
 def are_apart(first: Any, second: Any, third: Any) -> tuple[bool, float]:
@@ -60,13 +62,13 @@ def look_at_tensors(*tensors: Any) -> list[tuple[Any, ...]]:
     """Sum, type, strides and need of a gradient of each tensor; then each is written into."""
     import torch
 
-    seen = []
+    properties = []
     for tensor in tensors:
         total = tensor.detach().to_dense().sum().item()
         strides = tensor.stride() if tensor.layout == torch.strided else None
-        seen.append((total, tensor.dtype, strides, tensor.requires_grad))
+        properties.append((total, tensor.dtype, strides, tensor.requires_grad))
         tensor.detach().zero_()
-    return seen
+    return properties
 
 
 def files_behind(values: Any) -> set[str]:

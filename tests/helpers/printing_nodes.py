@@ -61,7 +61,7 @@ def by_every_stream() -> None:
 
 
 def odd_characters() -> None:
-    """What an ASCII stream cannot take, and what UTF-8 cannot."""
+    """Print a character that an ASCII stream cannot take, and one that UTF-8 cannot."""
     for stream in (sys.stdout, sys.stderr):
         print("caf\u00e9 \udcff", file=stream, flush=True)
 
@@ -128,18 +128,17 @@ def moves_its_output(path: str) -> None:
 
 
 def flood(lines_per_s: int, seconds: float) -> None:
-    """Numbered lines, so many a second."""
+    """Print numbered lines, this many per second."""
     began = time.monotonic()
-    printed = 0
-    while (passed := time.monotonic() - began) < seconds:
-        due = int(passed * lines_per_s)
-        for i in range(printed, due):
+    n_lines = int(lines_per_s * seconds)
+    n_printed = 0
+    while n_printed < n_lines:
+        passed_s = time.monotonic() - began
+        n_due = min(int(passed_s * lines_per_s), n_lines)
+        for i in range(n_printed, n_due):
             print(f"line {i} of a worker that has much to say about its work")
-        printed = due
+        n_printed = n_due
         time.sleep(0.005)
-    rest = range(printed, int(lines_per_s * seconds))
-    for i in rest:
-        print(f"line {i} of a worker that has much to say about its work")
 
 
 def prints_in_a_signal_handler(count: int) -> None:

@@ -70,14 +70,14 @@ def consume_in_the_second_attempt(queue: lp.Queue[int]) -> list[int]:
 
 
 def notice_a_lost_queue(queue: lp.Queue[str]) -> list[str]:
-    """Puts two, has the queue's worker killed, and goes on with the new queue."""
+    """Put two items, notice that the queue's worker is killed, and go on with the new queue."""
     queue.put_many(["first", "second"])
-    found = [queue.get()]
+    items = [queue.get()]
     print("has one", flush=True)
     try:
         while True:
             queue.get(timeout_s=60)
     except lp.QueueLost as error:
-        found.append(type(error).__name__)
+        items.append(type(error).__name__)
     queue.put("third")
-    return [*found, queue.get()]
+    return [*items, queue.get()]

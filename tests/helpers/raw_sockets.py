@@ -53,10 +53,13 @@ def greeted(address: str, token: bytes = b"", flags: int = 0) -> Iterator[socket
 
 
 def read_frames(sock: Any, n: int) -> list[framing.Fields]:
-    """The next n frames, or those that come before the end, within 10 s each."""
+    """Return the next n frames, or those that come before the end, within 10 s each."""
     sock.settimeout(10)
     frames: list[framing.Fields] = []
     decoder = framing.FrameDecoder()
-    while len(frames) < n and (size := sock.recv_into(decoder.buffer)):
+    while len(frames) < n:
+        size = sock.recv_into(decoder.buffer)
+        if not size:
+            break
         frames += decoder.received(size)
     return frames

@@ -1,4 +1,4 @@
-"""What workers on different nodes do. A module of its own, so that they import it and not pytest."""
+"""The code of workers on different nodes, in a module of its own, so that they don't import pytest."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests import nodes
 
 
 class Peer(nodes.Counter):
-    """Knows others, and says where it finds them."""
+    """A server that knows others, and returns their addresses."""
 
     def __init__(self, others: list[Any]) -> None:
         super().__init__()
         self._others = others
 
     def addresses(self) -> list[str]:
-        for other in self._others:
-            other.add()
-        return [other.address for other in self._others]
+        for peer in self._others:
+            peer.add()
+        return [peer.address for peer in self._others]
 
 
 class Hard(nodes.Thrower):
@@ -82,12 +82,12 @@ def meet_hard_cases(server: Any) -> None:
 
 
 def send_much(server: Any, size: int) -> None:
-    """There and back; prints the peak of memory of both sides, as multiples of what was sent."""
+    """Send an array there and back. Print the growth of both sides' memory, as multiples of its size."""
     server.echo(np.ones(1 << 20, np.uint8))
     ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     theirs = server.peak_bytes()
-    sent = np.full(size, 7, np.uint8)
-    returned = server.echo(sent)
+    array = np.full(size, 7, np.uint8)
+    returned = server.echo(array)
     assert returned.nbytes == size
     assert returned[0] == returned[-1] == 7
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - ours

@@ -56,13 +56,15 @@ def act(replay: ReplayClient, episodes: int) -> int:
 
 
 def learn(replay: ReplayClient, steps: int) -> tuple[Any, ...]:
-    """Batches of transitions, whose priorities it sets; one of sequences; all results."""
-    seen = 0
+    """Sample transitions and update their priorities. Then sample sequences, and all results."""
+    n_updated = 0
     with replay.batches("transitions", 32, prefetch=1) as batches:
         for _, batch in zip(range(steps), batches, strict=False):
             assert batch.data.observation.shape == (32, 84, 84)
-            seen += replay.update_priorities("transitions", batch.info.key, batch.info.probability)
+            n_updated += replay.update_priorities(
+                "transitions", batch.info.key, batch.info.probability
+            )
     sequences = replay.sample_batch("sequences", 16)
     results = replay.sample("results", 4)
     shape = sequences.data["frame"].shape
-    return seen, shape, sorted(int(each.data) for each in results)
+    return n_updated, shape, sorted(int(each.data) for each in results)

@@ -48,7 +48,7 @@ class Keeper(Tally):
 
 
 class AsyncKeeper(Tally):
-    """The same in coroutines."""
+    """A Keeper whose methods are coroutines."""
 
     async def save(self) -> None:
         Keeper.save(self)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ _NOT_PASSED = ("NO_COLOR", "COLUMNS", "LINES")
 
 
 class Screen:
-    """What a terminal shows in which `top` runs, and its keyboard."""
+    """A terminal in which `top` runs: its text, its colors and its keyboard."""
 
     def __init__(self, tmux: Callable[..., str]) -> None:
         self._tmux = tmux
@@ -32,11 +32,13 @@ class Screen:
         return self._tmux("capture-pane", "-p")
 
     def waits_for(self, pattern: str) -> str:
-        """What is shown as soon as that is there."""
+        """Wait until the terminal shows the pattern. Return its text."""
         deadline = time.monotonic() + DEADLINE_S
-        while not re.search(pattern, text := self.text, re.MULTILINE):
+        while True:
+            text = self.text
+            if re.search(pattern, text, re.MULTILINE):
+                return text
             assert time.monotonic() < deadline, f"there is no {pattern!r}:\n{text}"
-        return text
 
     def press(self, *keys: str) -> None:
         self._tmux("send-keys", *keys)
@@ -53,7 +55,10 @@ class Screen:
 
 @contextlib.contextmanager
 def opened() -> Iterator[Callable[..., Screen]]:
-    """A function that runs a command in a new terminal: `start(command, columns, rows, **environment)`."""
+    """Yield a function that runs a command in a new terminal.
+
+    It is called as `start(command, columns, rows, **environment)`.
+    """
     if shutil.which("tmux") is None:
         pytest.skip("no tmux here")
     socket = f"lp-{os.getpid()}"

@@ -47,7 +47,7 @@ def run(
 
 
 def start(command: list[str], *arguments: str, **options: object) -> subprocess.Popen[str]:
-    """What it and its workers print is to be read from `stdout`, unless the options say otherwise."""
+    """Start a script. The output of it and its workers is in `stdout`, unless the options say otherwise."""
     return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
         [*command, *arguments],
         **{
@@ -62,7 +62,7 @@ def start(command: list[str], *arguments: str, **options: object) -> subprocess.
 
 @contextlib.contextmanager
 def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts scripts for a block, as `start` does, and kills those that still run at its end."""
+    """Yield a function like `start`. At the end, kill the scripts that still run."""
     with contextlib.ExitStack() as stack:
 
         def begin(command: list[str], *arguments: str, **options: object) -> subprocess.Popen[str]:
@@ -74,11 +74,11 @@ def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """What it prints, up to the line with the text."""
+    """Return the output of a process, up to the line with the text."""
     assert process.stdout is not None
-    seen = ""
+    output = ""
     for line in process.stdout:
-        seen += line
+        output += line
         if text in line:
-            return seen
-    raise AssertionError(f"{text!r} never came:\n{seen}")
+            return output
+    raise AssertionError(f"{text!r} never came:\n{output}")

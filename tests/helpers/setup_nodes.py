@@ -1,4 +1,4 @@
-"""What a program sets up in its workers, and nodes that look at it."""
+"""Functions that set up a program's workers, and nodes that check the setup."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import launchpad as lp
 
 DONE: list[tuple[str, int]] = []
-"""What was set up, and in which process."""
+"""The setups that have run, and the process of each."""
 
 
 def set_up_program() -> None:
@@ -23,28 +23,28 @@ def fail() -> None:
 
 
 class Looks:
-    """Is unpickled when what it needs has been set up."""
+    """An object that is unpickled after the setup that it needs."""
 
     def __init__(self, value: int = 0) -> None:
         self.value = value
 
     def __setstate__(self, state: dict[str, int]) -> None:
         self.__dict__ = state
-        self.found_at_unpickling = [what for what, _ in DONE]
+        self.found_at_unpickling = [name for name, _ in DONE]
 
 
 def look(looks: Looks) -> tuple[list[str], list[str], set[int], int]:
-    """Returns what was there at the unpickling, what is there now, by which processes; and this one."""
+    """Return the setups at the unpickling, those now, their processes, and this process."""
     return (
         looks.found_at_unpickling,
-        [what for what, _ in DONE],
+        [name for name, _ in DONE],
         {pid for _, pid in DONE},
         os.getpid(),
     )
 
 
 def look_again(looks: Looks) -> tuple[list[str], list[str], set[int], int]:
-    """Looks at the second attempt."""
+    """Fail in the first attempt, and look in the second."""
     if lp.current().attempt == 1:
         raise ValueError("once")
     return look(looks)

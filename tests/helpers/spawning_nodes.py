@@ -23,15 +23,16 @@ class Doubler:
 
 
 def call(client: Any, number: int) -> None:
-    """What the child does."""
+    """Call the server from the child."""
     assert client.double(number) == 2 * number
 
 
 class Spawner:
-    """Hands its client to a process that it starts in that way."""
+    """A node that hands its client to a process, which it starts by the given method."""
 
     def __init__(self, doubler: Any, method: str) -> None:
-        self._doubler, self._method = doubler, method
+        self._doubler = doubler
+        self._method = method
 
     def run(self) -> None:
         if self._method == "subprocess":

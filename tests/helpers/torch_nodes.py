@@ -41,7 +41,7 @@ class Model(nn.Module):
 
 
 def batch(step: int, rank: int) -> tuple[Any, Any]:
-    """The same for this step and rank whenever it is asked for."""
+    """Return a batch. The same step and rank always get the same one."""
     random = torch.Generator().manual_seed(1000 * step + rank)
     return torch.randn(8, 16, generator=random), torch.randn(8, 4, generator=random)
 
@@ -60,7 +60,8 @@ def train(
     """Trains with DDP or FSDP2, and goes on where it was. `deaths`: step and rank of each generation."""
     group.init_torch()
     model, optimizer = build(group, is_sharded)
-    me, options = lp.current(), StateDictOptions(full_state_dict=True, cpu_offload=True)
+    me = lp.current()
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = group.broadcast_object(me.load() if group.rank == 0 else None)
     begins_at = 0
     if state is not None:
@@ -105,7 +106,8 @@ def build(group: lp.Collective, is_sharded: bool) -> tuple[Any, Any]:
 def main(steps: int) -> Weights:
     """A script for torchrun, as it is: variables, `env://`, DDP."""
     dist.init_process_group("gloo")
-    rank, size = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
+    size = dist.get_world_size()
     assert (rank, size) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     torch.manual_seed(rank)
     model = DistributedDataParallel(Model())
@@ -127,7 +129,7 @@ def main_twice(group: lp.Collective, steps: int) -> tuple[Weights, Weights]:
 
 
 def train_alone(steps: int, size: int) -> Weights:
-    """What `size` ranks compute together, in one process: the mean of their gradients."""
+    """Train in one process as `size` ranks do together, by the mean of their gradients."""
     torch.manual_seed(0)
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -153,9 +155,10 @@ def given(kind: str, size: int, rank: int) -> Any:
 
 
 def compute_all(group: lp.Collective) -> list[str]:
-    """Every operation, of every type; what differs from numpy's results."""
+    """Call every operation with every type. Return those whose results differ from numpy's."""
     differs = []
-    rank, ranks = group.rank, range(group.size)
+    rank = group.rank
+    ranks = range(group.size)
     with np.errstate(over="ignore"):
         for kind in KINDS:
             for size in (0, 1, 1000):
@@ -173,8 +176,8 @@ def compute_all(group: lp.Collective) -> list[str]:
                 if not np.array_equal(group.broadcast(values[rank], root=1), values[1]):
                     differs.append(f"broadcast {kind} {size}")
             parts = [np.full((r + 1, rank + 1), 10 * rank + r).astype(kind) for r in ranks]
-            wanted = [np.full((rank + 1, r + 1), 10 * r + rank).astype(kind) for r in ranks]
-            if not all(map(np.array_equal, group.all_to_all(parts), wanted)):
+            expected = [np.full((rank + 1, r + 1), 10 * r + rank).astype(kind) for r in ranks]
+            if not all(map(np.array_equal, group.all_to_all(parts), expected)):
                 differs.append(f"all_to_all {kind}")
     trees = [{"x": np.full(r, rank), "tensor": torch.full((r, 2), rank)} for r in ranks]
     for r, tree in enumerate(group.all_to_all(trees)):
@@ -213,7 +216,7 @@ def wait_for_each_other(group: lp.Collective, is_killed: bool) -> None:
 
 
 def wait_in_the_default_group(group: lp.Collective) -> None:
-    """The same with torch's default group: its error escapes from this function."""
+    """Wait in torch's default group, whose error escapes from this function."""
     lp.stop_event()
     group.init_torch()
     dist.barrier()
@@ -255,7 +258,7 @@ def train_on(group: lp.Collective) -> list[Any]:
 
 
 def train_on_after_one_died_connecting(group: lp.Collective) -> list[Any]:
-    """The same; it dies when the others know where it listens, and wait for it to connect to them."""
+    """Train on after a rank died whose address the others knew, while they waited for it to connect."""
     me = lp.current()
     if me.attempt == 1 and me.replica_index == me.num_replicas - 1:
         die_connecting()

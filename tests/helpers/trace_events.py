@@ -1,4 +1,4 @@
-"""What Chrome's trace events have to be, for Perfetto to show them: the rules of their format, as checks."""
+"""Checks of the rules of Chrome's trace events, which Perfetto relies on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REQUIRED = {
 
 
 def read(path: Path) -> list[Event]:
-    """The events in a file, all of which keep to the rules."""
+    """Return the events in a file, after checking that all keep to the rules."""
     events: list[Event] = json.loads(path.read_text())["traceEvents"]
     for event in events:
         assert REQUIRED[event["ph"]] | {"pid", "tid"} <= event.keys(), event
@@ -45,7 +45,7 @@ def read(path: Path) -> list[Event]:
 
 
 def flows(events: list[Event]) -> list[tuple[Event, Event]]:
-    """The spans of each call and of its answer, as the arrows join them."""
+    """Return the spans of each call and of its answer, as the arrows join them."""
     at = {(e["pid"], e["tid"], e["ts"], e["cat"]): e for e in events if e["ph"] == "X"}
     ends = {e["id"]: e for e in events if e["ph"] == "f"}
     joined = []
@@ -59,25 +59,25 @@ def flows(events: list[Event]) -> list[tuple[Event, Event]]:
 
 
 def process_names(events: list[Event]) -> dict[int, str]:
-    """Process → the worker that it stands for."""
+    """Return the worker that each process stands for."""
     return {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
 
 
 def _check_nesting(spans: list[tuple[float, float]]) -> None:
     outer: list[float] = []
-    for began, ended in sorted(spans, key=lambda span: (span[0], -span[1])):
-        while outer and outer[-1] <= began + 0.001:  # rounded to ns
+    for begin, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+        while outer and outer[-1] <= begin + 0.001:  # rounded to ns
             outer.pop()
-        assert not outer or ended <= outer[-1] + 0.001, (began, ended, outer[-1])
-        outer.append(ended)
+        assert not outer or end <= outer[-1] + 0.001, (begin, end, outer[-1])
+        outer.append(end)
 
 
 def _check_pairs(events: list[Event], first: str, last: str) -> None:
-    begun, ended = (
+    begins, ends = (
         {_id(e): e["ts"] for e in events if e["ph"] == phase} for phase in (first, last)
     )
-    assert Counter(_id(e) for e in events if e["ph"] in (first, last)) == dict.fromkeys(begun, 2)
-    assert all(begun[number] <= ended[number] for number in ended)
+    assert Counter(_id(e) for e in events if e["ph"] in (first, last)) == dict.fromkeys(begins, 2)
+    assert all(begins[number] <= ends[number] for number in ends)
 
 
 def _id(event: Event) -> object:
