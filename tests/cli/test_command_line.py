@@ -75,19 +75,19 @@ def test_ps_of_threads_has_the_numbers_of_their_process_below(output_of: Command
 
 def test_a_program_is_json_and_text_for_prometheus(demo: RunRecord, output_of: Command) -> None:
     def details() -> dict[str, Any]:
-        shown: dict[str, Any] = json.loads(output_of("ps", "demo", "--json"))
-        return shown if len(shown["edges"]) == 2 else {}
+        answer: dict[str, Any] = json.loads(output_of("ps", "demo", "--json"))
+        return answer if len(answer["edges"]) == 2 else {}
 
-    found = until(details)
+    run = until(details)
     families = {f.name: f for f in text_string_to_metric_families(output_of("metrics"))}
 
-    assert (found["run_id"], found["is_exact"], found["silent"]) == (demo.run_id, True, [])
-    workers = {worker["worker"]: worker for worker in found["workers"]}
+    assert (run["run_id"], run["is_exact"], run["silent"]) == (demo.run_id, True, [])
+    workers = {worker["worker"]: worker for worker in run["workers"]}
     assert list(workers) == ["server-0", "talker-0", "talker-1"]
     of_talker = workers["talker-0"]
     assert (of_talker["state"], of_talker["label"], of_talker["cause"]) == ("running", "talker", "")
     assert of_talker["process"]["memory_bytes"] > 1e6
-    assert [edge["server"] for edge in found["edges"]] == ["server-0"] * 2
+    assert [edge["server"] for edge in run["edges"]] == ["server-0"] * 2
     callers = {s.labels["caller"]: s for s in families["launchpad_edge_calls"].samples}
     assert callers["talker-0"].labels["program"] == "demo"
     assert callers["talker-0"].value >= 1
@@ -194,9 +194,9 @@ def test_restart_says_that_the_program_has_ended_meanwhile(
         monkeypatch.setattr(control, "_PAUSE_S", 0.5)
         threading.Timer(0.1, running.stop).start()
         monkeypatch.setattr(running, "ask_to_restart", lambda *_: None)
-        said = error_of("restart", "ended", "talker-0")
+        message = error_of("restart", "ended", "talker-0")
 
-    assert re.fullmatch(r"launchpad: ended-\S+ has ended in the meantime\n", said)
+    assert re.fullmatch(r"launchpad: ended-\S+ has ended in the meantime\n", message)
 
 
 # logs

@@ -98,8 +98,8 @@ def test_sound_22_what_cannot_be_planned_drawn_or_run_is_said_in_one_line(
     (folder / "script.py").write_text(LAUNCHES.format(guard="False"))
     (folder / "module.py").write_text(LAUNCHES.format(guard="True"))
 
-    said = error_of(*command.split())
+    message = error_of(*command.split())
 
-    assert said.startswith("launchpad: ")
-    assert complaint in said
-    assert said.count("\n") == 1
+    assert message.startswith("launchpad: ")
+    assert complaint in message
+    assert message.count("\n") == 1

@@ -136,8 +136,8 @@ def left(monkeypatch: pytest.MonkeyPatch, alone: Path) -> Iterator[Left]:
     """Has runs on clusters answer as these functions do, by name."""
 
     def answer(**asks: Callable[..., Any]) -> None:
-        found = [Detached(record_of(name, alone / name), ask) for name, ask in asks.items()]
-        monkeypatch.setattr(registry, "detached", lambda tell: found)
+        detached_runs = [Detached(record_of(name, alone / name), ask) for name, ask in asks.items()]
+        monkeypatch.setattr(registry, "detached", lambda tell: detached_runs)
 
     runs.detached_runs.cache_clear()
     yield answer
@@ -158,10 +158,10 @@ def test_a_silent_run_hides_no_other(left: Left, capsys: pytest.CaptureFixture[s
 def test_workers_of_a_run_that_sends_no_numbers_are_listed_without(
     left: Left, output_of: Command, error_of: Command
 ) -> None:
-    def ask(what: str, *_: object) -> Any:
-        if what == "metrics":
+    def ask(question: str, *_: object) -> Any:
+        if question == "metrics":
             raise lp.LaunchError("not on Kubernetes")
-        return what == "status" and [lp.WorkerStatus("loop-0", "loop", "running", 1, "", "")]
+        return question == "status" and [lp.WorkerStatus("loop-0", "loop", "running", 1, "", "")]
 
     left(far=ask)
 
@@ -174,16 +174,16 @@ def test_workers_of_a_run_that_sends_no_numbers_are_listed_without(
 
 def test_a_detached_run_is_drawn_and_traced(left: Left, tmp_path: Path, output_of: Command) -> None:
     file = tmp_path / "trace.json"
-    asked: list[str] = []
+    questions: list[str] = []
 
-    def ask(what: str, *_: object, **options: float) -> Any:
-        asked.append(what)
-        attempt = 1 + asked.count("ask_to_restart")
-        if what == "status":
+    def ask(question: str, *_: object, **options: float) -> Any:
+        questions.append(question)
+        attempt = 1 + questions.count("ask_to_restart")
+        if question == "status":
             return [lp.WorkerStatus("loop-0", "loop", "running", attempt, "", "")]
-        if what == "picture":
+        if question == "picture":
             return asdict(picture_of(single(lp.PyNode(print))))
-        if what == "trace":
+        if question == "trace":
             assert options["timeout_s"] > 0.5
             return Trace("far", "far", {}, (), {}, 0, 1, 0, 0, b"")
         return False

@@ -300,7 +300,7 @@ def test_row_03_that_no_worker_gets_a_gpu_is_said_with_what_to_do_unless_it_is_m
         monkeypatch.setenv(VISIBLE, exported)
     program = program_of(**{f"g{i}": resources for i, resources in enumerate(groups)})
 
-    said = local_backend.unused_gpus(lp.plan(program, "local_mp").workers)
+    warning = local_backend.unused_gpus(lp.plan(program, "local_mp").workers)
 
-    assert ("lp.Resources(gpus=1)" in said) is bool(why)
-    assert why in said
+    assert ("lp.Resources(gpus=1)" in warning) is bool(why)
+    assert why in warning

@@ -28,16 +28,16 @@ from tests.helpers.supervision import GROUP, ended, ready, running, supervisor, 
 def test_a_restart_that_a_user_asks_for_is_the_cause_and_counts_against_no_limit() -> None:
     watcher = running(worker("a-0", restart=RestartPolicy(max_restarts=1)), worker("b-0"))
 
-    asked = watcher.restart("a-0", "as asked", 1.0)
-    restarted = watcher.on(ended("a-0", FAILED, cause="ValueError: late"), 2.0)
+    commands = watcher.restart("a-0", "as asked", 1.0)
+    later_commands = watcher.on(ended("a-0", FAILED, cause="ValueError: late"), 2.0)
     outcome = watcher.workers["a-0"].outcome
-    noted, *after_a_failure = watcher.on(ended("a-0", FAILED, attempt=2), 3.0)
+    note, *after_a_failure = watcher.on(ended("a-0", FAILED, attempt=2), 3.0)
 
-    assert asked == [PrintNote("a-0: as asked"), StopWorker("a-0", restarts=True)]
-    assert restarted == [StartWorker("a-0", 2)]
+    assert commands == [PrintNote("a-0: as asked"), StopWorker("a-0", restarts=True)]
+    assert later_commands == [StartWorker("a-0", 2)]
     assert outcome is not None
     assert outcome.cause == "as asked; ValueError: late"
-    assert "(1 of 1 within 60 s)" in str(noted)
+    assert "(1 of 1 within 60 s)" in str(note)
     assert after_a_failure == [StartWorker("a-0", 3)]
 
 
@@ -112,10 +112,10 @@ def test_sound_04_who_ends_when_that_is_noted_is_gone_for_all_others() -> None:
     watcher.on(ready("ends-0"), 1.0)
     watcher.on(ready("serves-0", runs=False), 1.0)
 
-    note, gone = watcher.on(ended("ends-0"), 2.0)
+    note, announcement = watcher.on(ended("ends-0"), 2.0)
 
     assert "(serves-0)" in note.text
-    assert gone.worker == "ends-0"
+    assert announcement.worker == "ends-0"
 
 
 def test_no_worker_stops_before_the_last_one_is_known_to_run_nothing() -> None:
@@ -252,9 +252,9 @@ def test_those_that_want_to_know_are_told_of_the_ends_before_and_after() -> None
 
     assert watcher.on(EndsWatched("b-0", 1), 2.0) == [AnnounceWatermarks("b-0", {"ended/a-0": 1})]
     assert AnnounceWatermarks("b-0", {"ended/a-0": 2}) in watcher.on(ended("a-0", FAILED, 2), 3.0)
-    told = watcher.on(ended("c-0"), 4.0)
+    commands = watcher.on(ended("c-0"), 4.0)
     marks = {"ended/c-0": 1, "succeeded/c-0": 1, "over/c-0": 1}
-    assert AnnounceWatermarks("b-0", marks) in told
+    assert AnnounceWatermarks("b-0", marks) in commands
 
 
 @pytest.mark.parametrize(
@@ -271,10 +271,10 @@ def test_those_that_want_to_know_are_told_of_an_end(
     watcher = running(*(worker(f"a-{i}", restart=policy) for i in range(2)), worker("b-0"))
     watcher.on(EndsWatched("b-0", 1), 1.0)
 
-    told = watcher.on(ended("a-0", kind), 2.0)
+    commands = watcher.on(ended("a-0", kind), 2.0)
 
-    assert AnnounceWatermarks("b-0", {"ended/a-0": 1, **marks}) in told
-    assert (StartWorker("a-0", 2) in told) is (policy.mode == "always")
+    assert AnnounceWatermarks("b-0", {"ended/a-0": 1, **marks}) in commands
+    assert (StartWorker("a-0", 2) in commands) is (policy.mode == "always")
 
 
 def test_those_that_want_to_know_are_told_of_one_that_was_over_and_is_started_again_with_its_group() -> (
@@ -284,9 +284,9 @@ def test_those_that_want_to_know_are_told_of_one_that_was_over_and_is_started_ag
     watcher.on(EndsWatched("b-0", 1), 1.0)
     watcher.on(ended("a-0"), 2.0)
 
-    told = watcher.on(ended("a-1", FAILED), 3.0)
+    commands = watcher.on(ended("a-1", FAILED), 3.0)
 
-    assert [each for each in told if isinstance(each, AnnounceWatermarks)] == [
+    assert [each for each in commands if isinstance(each, AnnounceWatermarks)] == [
         AnnounceWatermarks("b-0", {"restarted/a-0": 1}),
         AnnounceWatermarks("b-0", {"ended/a-1": 1}),
     ]

@@ -145,9 +145,9 @@ def test_a_server_that_comes_back_with_its_group_is_no_longer_gone() -> None:
 def test_a_restarted_worker_learns_who_has_gone_before_it_started() -> None:
     serving = {"endpoints": {"server-0/courier": "x"}}
     watcher = running(worker("server-0", **serving), worker("a-0", restart=TWICE), worker("b-0"))
-    (gone,) = watcher.on(ended("server-0"), 1.0)
+    (announcement,) = watcher.on(ended("server-0"), 1.0)
 
-    assert watcher.on(ended("a-0", FAILED), 2.0)[1:] == [StartWorker("a-0", 2), gone]
+    assert watcher.on(ended("a-0", FAILED), 2.0)[1:] == [StartWorker("a-0", 2), announcement]
 
 
 def test_f15_who_is_not_ready_in_time_is_killed_and_that_is_a_failure() -> None:

@@ -39,9 +39,9 @@ def test_transitions_are_as_defined(n: int, rewards: list[int], is_terminal: boo
 
     ranges = [(max(0, t - n), t) for t in range(1, end + 1)]
     ranges += [(first, end) for first in range(max(0, end - n) + 1, end)]
-    found = items(client)
-    assert len(found) == 2 * len(ranges)
-    for (first, stop), transition in zip(2 * ranges, found, strict=True):
+    transitions = items(client)
+    assert len(transitions) == 2 * len(ranges)
+    for (first, stop), transition in zip(2 * ranges, transitions, strict=True):
         total, discount = 0.0, 1.0
         for i in range(first, stop):
             total += g ** (i - first) * discount * rewards[i]
@@ -63,9 +63,9 @@ def test_buffers_that_a_loop_uses_again_do_not_change_transitions(client: Replay
             action["a"][:], reward[...], discount[...] = i, i, i / 2
             writer.add(action, reward, np.zeros(1), discount)
 
-    one, two = items(client)
-    assert (one.action["a"].tolist(), one.reward, one.discount) == ([1, 1], 1, 0.5)
-    assert (two.action["a"].tolist(), two.reward, two.discount) == ([1, 1], 1 + 0.5 * 2, 0.5)
+    early, late = items(client)
+    assert (early.action["a"].tolist(), early.reward, early.discount) == ([1, 1], 1, 0.5)
+    assert (late.action["a"].tolist(), late.reward, late.discount) == ([1, 1], 1 + 0.5 * 2, 0.5)
 
 
 def test_a_priority_can_be_computed_from_the_transition(client: ReplayClient) -> None:

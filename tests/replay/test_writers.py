@@ -42,9 +42,9 @@ def test_an_item_has_any_steps_of_any_column_and_other_arrays(client: ReplayClie
 
     writer.create_item("t", 1.0, trajectory=trajectory)
 
-    last, some, (first, other) = items(client)[0]
+    last, some, (first, second) = items(client)[0]
     assert (last.tolist(), some.tolist()) == ([4, 4], [[1, 1], [2, 2]])
-    assert (first.shape, first, other) == ((), 0, 9.5)
+    assert (first.shape, first, second) == ((), 0, 9.5)
     assert history["o"][1:3].numpy().tolist() == [[1, 1], [2, 2]]
     assert (len(history["a"]), writer.episode_steps) == (5, 5)
 
@@ -65,9 +65,9 @@ def test_all_items_have_their_steps(length: int, per_call: int, wanted: list[int
                 writer.create_item("t", 1.0, num_steps=n)
                 expected.append([*range(i - n + 1, i + 1)])
 
-    found = items(client)
-    assert [steps.tolist() for steps, _ in found] == expected
-    assert all(array[:, 0, 0].tolist() == steps.tolist() for steps, array in found)
+    stored = items(client)
+    assert [steps.tolist() for steps, _ in stored] == expected
+    assert all(array[:, 0, 0].tolist() == steps.tolist() for steps, array in stored)
 
 
 def test_each_step_is_sent_once_and_all_again_to_a_server_that_has_lost_them() -> None:
@@ -137,9 +137,9 @@ def test_items_that_could_not_be_inserted_in_time_stay_and_come_once(serve: Serv
         writer.flush(timeout_s=0.05)
     first = client.sample("t", 2)
     writer.flush(timeout_s=60)
-    rest = client.sample("t", 2)
+    second = client.sample("t", 2)
 
-    assert [int(each.data[0]) for each in (*first, *rest)] == [0, 1, 2, 3]
+    assert [int(each.data[0]) for each in (*first, *second)] == [0, 1, 2, 3]
     assert client.info()["t"].inserts == 4
     writer.close()
 
@@ -154,32 +154,32 @@ def test_items_that_wait_for_an_answer_arrive_without_another_call(serve: Serve)
     with pytest.raises(TimeoutError, match="items, the first one for table 't', could not be"):
         writer.flush(timeout_s=0.01)
 
-    found = [client.sample("t", timeout_s=60)[0].data.tolist() for _ in range(4)]
+    values = [client.sample("t", timeout_s=60)[0].data.tolist() for _ in range(4)]
 
-    assert found == [[0], [0, 1], [1, 2], [2, 3]]
+    assert values == [[0], [0, 1], [1, 2], [2, 3]]
     writer.close()
     assert client.info()["t"].inserts == 4
 
 
 def test_a_writer_waits_if_too_many_items_do(serve: Serve, threads: ThreadPoolExecutor) -> None:
-    client, made = serve(replay.Table.queue("t", 1)), 0
+    client, n_written = serve(replay.Table.queue("t", 1)), 0
 
     def write() -> None:
-        nonlocal made
+        nonlocal n_written
         with client.trajectory_writer(1) as writer:
             for i in range(100):
                 writer.append(i)
                 writer.create_item("t", 1.0, num_steps=1)
-                made += 1
+                n_written += 1
 
     writing = threads.submit(write)
-    found: list[int] = []
+    values: list[int] = []
     for _ in range(100):
-        found += [int(each.data[0]) for each in client.sample("t", timeout_s=60)]
-        assert made <= len(found) + 1 + 2 * 8  # in the table, under way, and waiting
+        values += [int(each.data[0]) for each in client.sample("t", timeout_s=60)]
+        assert n_written <= len(values) + 1 + 2 * 8  # in the table, under way, and waiting
 
     writing.result(60)
-    assert found == [*range(100)]
+    assert values == [*range(100)]
 
 
 class Subclass(np.ndarray):
@@ -222,8 +222,8 @@ def test_a_dict_of_other_values_is_written_as_any(client: ReplayClient, value: A
             writer.append({"o": value})
             writer.create_item("t", 1.0, trajectory=[each[-1] for each in leaves(writer.history)])
 
-    found = [[leaf.tolist() for leaf in each] for each in items(client)]
-    assert found == [[np.asarray(leaf).tolist() for leaf in leaves(value)]] * 3
+    values = [[leaf.tolist() for leaf in each] for each in items(client)]
+    assert values == [[np.asarray(leaf).tolist() for leaf in leaves(value)]] * 3
 
 
 def test_steps_that_are_not_kept_any_more_are_in_no_item(client: ReplayClient) -> None:
@@ -252,11 +252,11 @@ def test_steps_that_are_not_kept_any_more_are_in_no_item(client: ReplayClient) -
 
 
 def test_steps_of_another_writer_or_episode_are_in_no_item(client: ReplayClient) -> None:
-    writer, other = client.trajectory_writer(4), client.trajectory_writer(4)
+    writer, second = client.trajectory_writer(4), client.trajectory_writer(4)
     for i in range(3):
         writer.append({"x": float(i)})
-        other.append({"x": 100.0 + i})
-    theirs = other.history["x"]
+        second.append({"x": 100.0 + i})
+    theirs = second.history["x"]
 
     for steps in (theirs, theirs[-1], theirs[-2:]):
         with pytest.raises(ValueError, match="steps of another writer's history"):
@@ -299,9 +299,9 @@ def test_a_writer_goes_on_after_an_item_that_is_refused(
 
 def lasting(client: ReplayClient) -> list[Any]:
     """Every item of a table whose items stay when they are sampled, once."""
-    found = {each.info.key: each for each in client.sample("t", 500)}
-    assert len(found) == client.info()["t"].size
-    return [*found.values()]
+    by_key = {each.info.key: each for each in client.sample("t", 500)}
+    assert len(by_key) == client.info()["t"].size
+    return [*by_key.values()]
 
 
 def test_episodes_are_written_whole_where_an_item_is_refused(serve: Serve) -> None:
