@@ -74,7 +74,7 @@ def _gloo(group: lp.Collective, port: int) -> Any:
 
 
 def run(ranks: int, sizes: list[int], rounds: int) -> list[dict[str, Any]]:
-    """Measure with so many ranks; return a row of figures for each size."""
+    """Measure a group of `ranks` ranks; return a row of figures for each size."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -22,7 +22,7 @@ BEATS_PER_LIMIT = (
 
 
 def beat(seconds: float) -> float:
-    """Compute and send heartbeats for so many seconds; return the longest time between two of them."""
+    """Compute and send heartbeats until the seconds are over; return the longest time between two."""
     last = time.monotonic()
     ends_at = last + seconds
     longest = 0.0

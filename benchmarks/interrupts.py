@@ -68,6 +68,8 @@ class Interrupter:
             try:
                 work()
             finally:
+                # The alarm may still come before the timer is off. Then it must not raise, because
+                # the exception would leave this method.
                 self._is_armed = False
         except (Interrupt, Alarm, AlarmTimeoutError):
             return True

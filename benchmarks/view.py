@@ -2,7 +2,7 @@
 
     python benchmarks/view.py --workers=500 --edges=5000 --seconds=20
 
-A control endpoint answers like a program with so many workers and edges, whose counts grow all the time.
+A control endpoint answers like a program with that many workers and edges, whose counts grow all the time.
 `launchpad view` shows that program in Chromium, first with all groups folded, then with all unfolded. The
 script prints the time from the request of the page to the first paint, in a fresh browser. It also prints the
 CPU time of `launchpad view` after the first paint, in percent of one core.

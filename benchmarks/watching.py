@@ -220,11 +220,11 @@ def main() -> None:
         runs=10,  # of mapreduce
     )
     options = parser.parse_args()
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     faults: list[str] = []
     recordings: dict[str, Callable[[], tuple[list[Times], str]]] = {}
     if "metrics" in options.only:
-        found["metrics"], faults = measure_looks(options.workers, options.seconds)
+        figures["metrics"], faults = measure_looks(options.workers, options.seconds)
     if "calls" in options.only:
         for n in options.callers:
             recordings[f"calls, {n} callers"] = partial(
@@ -239,10 +239,10 @@ def main() -> None:
         wall: Spread = spread(times.wall for times in slower)
         cpu: Spread = spread(times.cpu for times in slower)
         table.row(name, wall, cpu, f"  {about}")
-        found[name] = {"wall": wall, "cpu": cpu}
+        figures[name] = {"wall": wall, "cpu": cpu}
         if min(wall["median"], cpu["median"]) > MOST_SLOWER:
             faults.append(f"{name}: a recording costs too much")
-    finish(options, found, faults)
+    finish(options, figures, faults)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+# Threads of several connections may unpickle canaries at once, and `+=` could lose a count.
 _lock = threading.Lock()
 _n_touched = 0
 

@@ -35,7 +35,7 @@ def report(figures: dict[str, float]) -> None:
 
 
 def median_seconds(echo: Callable[[Any], Any], value: Any, calls: int) -> float:
-    """Return the median time of so many calls, after a tenth as many to warm up."""
+    """Return the median time of `calls` calls, after a tenth as many to warm up."""
     for _ in range(calls // 10):
         echo(value)
     times = []

@@ -81,6 +81,7 @@ class BatchedClient:
         self._frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._put = self._frames.put
         self._size = self._frames.qsize
+        # The writer thread and a thread that submits may both send: their frames must not interleave.
         self._writing = threading.Lock()
         for main in (self._write, self._read):
             threading.Thread(target=main, daemon=True).start()

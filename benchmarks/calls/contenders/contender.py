@@ -27,7 +27,7 @@ class Client:
         call_all: Makes `n` calls, all of them in flight at once, and waits for the answers. The caller
             drops the result after it has stopped the clock.
         await_all: Makes `n` calls in COROUTINES coroutines, each of which makes one at a time.
-        time_calls: Makes calls one at a time for so many seconds, and returns the seconds of each.
+        time_calls: Makes calls one at a time until the given seconds are over; returns the seconds of each.
     """
 
     call: Call
