@@ -217,9 +217,8 @@ class _Definition:
     """A class as bytes, kept in an attribute of the class, so that both are freed together."""
 
     def __init__(self, kind: type, definition: bytes) -> None:
-        self._kind = weakref.ref(
-            kind
-        )  # `vars` of the class, with this in it, may make another class
+        # Weak, because `vars` of the class, with this in it, may make another class.
+        self._kind = weakref.ref(kind)
         self._parts = list(_parts_of(kind))
         self.arguments = _private._get_or_create_tracker_id(kind), definition
 

@@ -19,9 +19,8 @@ def find_culprit(value: Any, can_be_sent: Callable[[Any], bool]) -> Step:
     Follows pickle: looks at the state that an object gives to pickle, not at all of its attributes. If no
     part is at fault, the path is empty, and the part is `value` itself.
     """
-    visited = {
-        id(value): value
-    }  # with the objects, because ids are unique only while the objects exist
+    # The objects are kept, because ids are unique only while the objects exist.
+    visited = {id(value): value}
     todo = deque([("", value)])
     n_tried = 0
     while todo:

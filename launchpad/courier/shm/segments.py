@@ -55,9 +55,8 @@ WORTHWHILE = 80 << 10
 MAX_BUFFERS = 3000  # more lengths might not fit into the headers, together with the other headers
 
 _ALIGNMENT = 64
-_SMALLEST = (
-    128 << 10
-)  # of the buffers' part; small, because an array that is kept keeps its segment
+# The smallest part for buffers. Small, because an array that is kept keeps its segment.
+_SMALLEST = 128 << 10
 _NO_EXEC = 8  # MFD_NOEXEC_SEAL: Linux 6.3, where some systems require it
 
 # A message has this instead of its large buffers: the number of the segment, among those of the sending
