@@ -149,7 +149,7 @@ MUTATIONS = (
         "pools/pool_thread.py",
         "if chunk.function.is_idempotent and chunk.times_lost < MAX_LOST:",
         "if chunk.times_lost < MAX_LOST:",
-        "tests/pools/test_pool.py",
+        "tests/pools/test_pool_workers.py",
     ),
     # state
     Mutation(
