@@ -1,6 +1,6 @@
 """Sentences that a reader has to read twice: `python -m tests.prose` lists them, and fails if there are any.
 
-It reads the docstrings, comments and texts of the package, and the Markdown pages of the project:
+It reads the docstrings, comments and texts of the package and the examples, and the Markdown pages:
 
     headless    a docstring's first line that is no full statement ("What…", "Whether…", "Of…")
     idioms      expressions that are not plain English ("in vain", "anew", "is to be")
@@ -48,16 +48,18 @@ Finding = tuple[Path, int, str]
 
 
 def findings(root: Path) -> list[Finding]:
-    """List file, line and complaint for the package and the pages below `root`."""
-    package = root / "launchpad"
+    """List file, line and complaint for the code and the pages below `root`."""
+    packages = [root / "launchpad", root / "examples"]
     pages = sorted(
         [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "examples").rglob("*.md")]
     )
     found = [
         (path, line, f"headless docstring: {text}")
+        for package in packages
         for path, line, text in structure.headless_docstrings(package)
     ]
-    for path in sorted(package.rglob("*.py")):
+    modules = [path for package in packages for path in package.rglob("*.py")]
+    for path in sorted(modules):
         for line, text in comments_and_strings(path):
             found += [(path, line + below, words) for below, words in idioms(text)]
     for page in pages:

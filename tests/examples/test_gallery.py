@@ -22,7 +22,7 @@ FOLDERS = sorted(
 def test_the_page_of_all_examples_is_what_the_script_makes_of_files_and_figures() -> None:
     page = (gallery.HERE / "README.md").read_text()
 
-    assert page == gallery.page(), "make it anew: python -m examples.gallery"
+    assert page == gallery.page(), "make it again: python -m examples.gallery"
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

@@ -31,7 +31,8 @@ def main(_: list[str]) -> None:
     by_ranks = lp.run(all_reduce_program(problem), preload=["numpy"])["rank"]
     layers = networks.matrices(problem.widths, first)
 
-    trained = {}  # by workers whose queues have priorities, but for k = 0
+    # The workers' queues have priorities, except for k = 0.
+    trained = {}
     for k in (0, 2, 4):
         program = make_program(problem, k, by_priority=k > 0, momentum=MOMENTUM)
         running = lp.launch(program, preload=["numpy"])

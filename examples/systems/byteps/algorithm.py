@@ -22,7 +22,7 @@ class SendQueue:
     """A queue that sends partitions, the first layer's before all others, with a limit on bytes under way.
 
     A partition's credit comes back when the server has the partition, not when its sum is there. Otherwise
-    two workers that send different partitions first would wait for each other for ever.
+    two workers that send different partitions first would wait for each other forever.
 
     Args:
         send: Begins to send a partition. Its owner calls `arrived` when the server has the partition.

@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 
 class Kill(NamedTuple):
-    """A kill of a slot: when it begins this epoch, counted over its trials with at least so many ranks."""
+    """A kill of a slot when it begins this epoch, counted over its trials with at least `ranks` ranks."""
 
     epoch: int
     ranks: int = 1

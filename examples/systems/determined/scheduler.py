@@ -32,7 +32,7 @@ def schedule(
 ) -> Plan:
     """Plan for the slots of one pool.
 
-    No trial overtakes one that waits for more slots than are free: that one would wait for ever. If less
+    No trial overtakes one that waits for more slots than are free: that one would wait forever. If less
         urgent
     trials have enough slots for it, the least urgent of them are preempted.
 
