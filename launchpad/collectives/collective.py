@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SHOWN = 100
-"""The number of characters of a structure's text that ranks compare; longer ones also get a checksum."""
+"""Ranks compare at most this many characters of a structure's text. A longer text also gets a checksum."""
 
 
 class _Bucket(NamedTuple):
@@ -44,11 +44,11 @@ class _Bucket(NamedTuple):
 
 
 class Collective:
-    """The ranks of a group in one generation, and the first argument of a `CollectiveNode`'s function.
+    """One rank's access to its group. A `CollectiveNode`'s function gets it as its first argument.
 
     Example:
         def train(group: lp.Collective, data):
-          weights = group.broadcast(initial_weights())          # of rank 0
+          weights = group.broadcast(initial_weights())          # those of rank 0
           for batch in data[group.rank :: group.size]:
             gradients = group.all_reduce(gradients_of(weights, batch), op="mean")
             weights = update(weights, gradients)
@@ -89,8 +89,8 @@ class Collective:
         self._timeout_s = timeout_s
         self._store = store
         self._name = name
-        # One operation at a time. If two threads' operations were mixed, the other ranks could not match them
-        # with their own, by number and order.
+        # One operation at a time. Ranks match their operations by number and order, which would fail if the
+        # operations of two threads were mixed.
         self._lock = fork.free_in_child(Lock())
         self._n_splits = 0
         self._runtimes: list[DefaultGroup | JaxRuntime] = []
@@ -308,7 +308,7 @@ class Collective:
         )
 
     def init_torch(self, backend: str | None = None, *, default_group: bool = True) -> None:
-        """Make these ranks the ranks of torch.distributed in this process, as torchrun does.
+        """Set up torch.distributed in this process, with the ranks of this group, as torchrun does.
 
         This sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and the other variables, and makes torch's default
         group. DDP, FSDP and code built on them run unchanged. When the node's function ends, the group is
@@ -364,7 +364,7 @@ class Collective:
 
     @contextlib.contextmanager
     def _translating_errors(self) -> Iterator[None]:
-        """Replace an error of torch or jax by the error that ended the generation, if that caused it."""
+        """Turn an error of torch or jax that the generation's end caused into the error that ended it."""
         try:
             yield
         except Exception as error:
@@ -465,7 +465,7 @@ def _new(leaf: Leaf, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
 
 
 def _layout(x: Any, leaves: Sequence[Leaf], *, with_shapes: bool = True) -> str:
-    """Return structure, types and shapes as a short text, which differs if they do."""
+    """Describe the structure, types and shapes in a short text. Different ones have different texts."""
     names = (trees.spec_text(leaf.flat.dtype, leaf.shape if with_shapes else ()) for leaf in leaves)
     text = trees.described(trees.flatten(x, []), names)
     if len(text) <= _SHOWN and text.isascii():
@@ -481,8 +481,8 @@ def _copied(array: Any) -> Any:
 def _checked_out(out: Any, leaves: list[Leaf]) -> Any:
     """Return the memory of `out`, flattened.
 
-    If `x` shares some of this memory at a different address, copy `x` first: the operation must not overwrite
-    a part of it that it has not read yet.
+    If the input overlaps `out` but begins elsewhere, it is copied first, so that the operation doesn't
+    overwrite input that it has not read yet.
     """
     import numpy as np
 

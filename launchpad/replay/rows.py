@@ -3,8 +3,8 @@
     a row       (signature, columns)             signature: bytes; equal for rows that can be stacked
     a column    ((bytes, start, stop), …)        pieces of what writers have sent, which items share
 
-A writer sends each step once, in segments: some consecutive steps, with one buffer for each column. Items
-refer to steps by their numbers. The steps to which a writer may still refer are its window.
+A writer sends each step once, in segments. A segment is some consecutive steps, with one buffer for each
+column. Items refer to steps by their numbers. The steps to which a writer may still refer are its window.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COPIED_FROM = 256 << 10
 
 
 class StepBytes:
-    """Bytes that several items may share. A save contains them once."""
+    """Bytes that several items may share. A saved table contains them once."""
 
     __slots__ = ("view",)
 
@@ -36,7 +36,7 @@ class StepBytes:
 Column = tuple[tuple[StepBytes, int, int], ...]
 Row = tuple[bytes, tuple[Column, ...]]
 SentColumn = Any
-"""A column as a client sends it: its bytes, or (column, first step, stop) for steps that were sent."""
+"""A column as a client sends it: its bytes, or (column number, first step, stop) of steps sent earlier."""
 
 
 class SentSteps(NamedTuple):
@@ -96,7 +96,7 @@ class Window:
 
 
 def pack(rows: Iterable[Row]) -> dict[str, Any]:
-    """Return rows in a form that is quick to pickle, with shared bytes once."""
+    """Return rows in a form that is quick to pickle, in which bytes that rows share occur once."""
     signatures: dict[bytes, int] = {}
     numbers: dict[int, int] = {}
     buffers: list[pickle.PickleBuffer] = []
@@ -135,7 +135,7 @@ def unpack(packed: dict[str, Any]) -> list[Row]:
 
 
 def join(rows: Sequence[Row]) -> list[pickle.PickleBuffer | bytearray]:
-    """Return the columns of rows with one signature, each with the bytes of all rows one after the other."""
+    """Join rows of the same signature: for each column, return the bytes of all the rows in order."""
     joined_columns: list[pickle.PickleBuffer | bytearray] = []
     for columns in zip(*(row[1] for row in rows), strict=True):
         length = sum([stop - start for _, start, stop in columns[0]])

@@ -2,12 +2,12 @@
 
 the outcome of sending a request                                    is it sent again?
 ──────────────────────────────────────────────────────────────────  ────────────────────────────────────────
-it was not sent in full, as the connection or the server was gone   yes, until its deadline
+it was not sent in full, since the connection or server was gone   yes, until its deadline
 the server answers that it has not run (NotRun, or a GOAWAY)        yes, until its deadline
-a fresh connection ended before it was sent in full                 yes, `MAX_TRIES` times; then NotSent
+a new connection ended before the whole request was sent            yes, `MAX_TRIES` times; then NotSent
 it was sent and not answered; it may run twice (`may_repeat`)       yes
 it was sent and not answered; it may not run twice                  never: OutcomeUnknown
-the server refuses us, or speaks another protocol                   never: its error (`is_final`)
+the server refuses us, or speaks another protocol                   never: the error is raised
 this process has no descriptor left for a connection                never: NotSent
 
 A server runs only complete frames. So if a write fails, the frame was not complete, and nothing ran.
@@ -51,7 +51,8 @@ R = TypeVar("R")
 
 _log = logging.getLogger("launchpad.courier")
 
-MAX_TRIES = 3  # of a request that a fresh connection did not take
+# How often a request is tried on new connections that end before it is sent.
+MAX_TRIES = 3
 
 _MOST_IDLE = 16  # connections that are kept for later calls; a burst of threads may open more
 
@@ -72,7 +73,10 @@ _SMALL = framing.SMALL
 _encode_call = pickling.encode_call
 
 _paused: dict[threading.Event, str] = {}
-"""The events that paused threads wait for → the addresses of their servers. All operations are atomic."""
+"""The events that paused threads wait for → the addresses of their servers.
+
+It needs no lock: each use of it is one atomic operation.
+"""
 
 
 class NotRun(Exception):
@@ -100,7 +104,8 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
     record = _here.record
     outer = record.innermost
     try:
-        # This thread is answering a call, and another call may wait for that. Record what it waits for.
+        # If this thread is answering a call, record which call it waits for now. So courier finds cycles of
+        # calls that wait for each other.
         if outer is not None:
             record.innermost = outer, None, peer, method
         headers_out = channel.trace_header
@@ -155,7 +160,9 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
                 return decode_reply(peer, method, options, reply)
             except NotRun:
                 pass  # leave the `except`, so that later errors don't have NotRun as their context
-            _log.debug("%s has not run %s(), since it stops; sent again", peer, method.decode())
+            _log.debug(
+                "%s is stopping and has not run %s(); it is sent again", peer, method.decode()
+            )
             pause_s = pause_before_deadline(pause_s, peer, method, options, deadline)
             now = _monotonic()
     except BaseException:
@@ -225,7 +232,7 @@ def send_until_answered(
                 timeout_us = int(remaining_s * 1e6) or 1  # 0 would be no limit
                 if remaining_s < CHECK_EVERY_S or connection.timeout_s != CHECK_EVERY_S:
                     timeout_s = options.timeout_s
-                    # A fresh call gets its whole timeout, so that the kernel's timer need not be set.
+                    # At the start of a call round up to its timeout, which the socket probably has already.
                     if timeout_s is None or not timeout_s * 0.999 < remaining_s <= timeout_s:
                         timeout_s = remaining_s
                     connection.limit(min(CHECK_EVERY_S, timeout_s))
@@ -292,7 +299,7 @@ def _wait_on(
 def _check_retry(
     channel: CallRoute, failed: OSError, connection: ClientConnection, method: bytes
 ) -> None:
-    """Raise an error that says why, if a request whose connection has ended must not be sent again."""
+    """The connection of a request has ended: raise an error if the request must not be sent again."""
     peer = channel.peer
     name = method.decode()
     if not connection.is_sent:
@@ -306,7 +313,7 @@ def _check_retry(
 
 
 def may_repeat(peer: ServerInfo, method: bytes, options: Options) -> bool:
-    """Return True if a call may run twice, by its caller's options or because its class says so."""
+    """Return True if a call may run twice: the caller's options or the server's class allow it."""
     return options.idempotent or method in peer.idempotent
 
 
@@ -394,7 +401,7 @@ def time_left(
 
 
 def next_pause(pause_s: float = 0.0) -> float:
-    """Return the length of the pause after a pause of `pause_s`, or of the first pause.
+    """Return the length of the next pause, after one of `pause_s`; 0 stands for none yet.
 
     The first pauses are short, for a server that is just starting. Later ones are longer, because hundreds
     of waiting clients must not take the processor from servers that start.

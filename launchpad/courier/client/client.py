@@ -90,7 +90,7 @@ class Client(Methods[Any], Generic[T]):
     client. It returns the method's result, or raises an error: the method's own exception, with the
     remote traceback as `__cause__`, or a CourierError that says what is known about the call. The
     first call connects. Clients can be pickled (without token and failure_check). They hash and compare
-    by address; a client of a server that moves does so by its callable.
+    by address, or by the callable if their server can move.
 
     Some names belong to the client itself: `address`, `aio`, `futures`, `stats`, `with_options`. Call a
     remote method with one of these names as `client.futures.address()`.
@@ -107,7 +107,7 @@ class Client(Methods[Any], Generic[T]):
             limit. Past it the call raises DeadlineExceeded.
         wait_for_ready: If True, a call made before the server is up waits for it. If False, it raises
             NotSent at once.
-        name: The name of the server in errors, until the handshake says what it calls itself.
+        name: The name of the server in errors, until the server gives its own name in the handshake.
         token: The token to show to the server. None means that the client asks the keyring for the
             token of the address.
         failure_check: A function that the client calls while a call waits for a server that is not up,
@@ -168,9 +168,9 @@ class Client(Methods[Any], Generic[T]):
     def futures(self) -> Methods[Future[Any]]:
         """The server's methods, each returning a `concurrent.futures.Future` at once.
 
-        `cancel` works until the answer has arrived; if the server has not begun the call, it never does.
-        Callbacks run one after the other on a thread of their own, and may wait for other futures; if one
-        blocks, the next ones begin without it.
+        `cancel` works until the answer has arrived. A cancelled call that the server has not begun never
+        runs. Callbacks run one after the other, on a thread of their own, and may wait for other futures. If
+        one blocks, another thread runs the rest.
         """
         if self._futures is None:
             self._futures = Methods(self._channel.submit)
@@ -267,7 +267,7 @@ def close(client: Any) -> None:
 
 
 def list_methods(client: Any) -> list[str]:
-    """Return the names of the methods that the client's server serves, sorted. An ordinary call.
+    """Return the names of the methods that the client's server serves, sorted. The client's options apply.
 
     Example:
         print(lp.courier.list_methods(learner))     # ['get_variables', 'step']
@@ -277,7 +277,7 @@ def list_methods(client: Any) -> list[str]:
 
 
 def health(client: Any) -> str:
-    """Return `serving`, `not serving` or `draining`. An ordinary call, which a draining server answers.
+    """Return `serving`, `not serving` or `draining`. Draining servers still answer this call.
 
     Example:
         assert lp.courier.health(learner) == "serving"
@@ -289,7 +289,7 @@ def health(client: Any) -> str:
 def incarnation(client: Any) -> str:
     """Return the id of the server that answers at this address. After each restart there is a new one.
 
-    This asks the server if the client has not talked to it yet.
+    If the client has not talked to the server yet, this makes a call.
 
     Example:
         print(lp.courier.incarnation(table))
@@ -314,7 +314,7 @@ def on_restart(client: Any, callback: Callable[[], object]) -> None:
 
 
 def server_stats(client: Any) -> ServerStats:
-    """Return the server's counts of the calls from all its clients. An ordinary call.
+    """Return the server's counts of the calls from all its clients. The client's options apply.
 
     Example:
         stats = lp.courier.server_stats(learner)
@@ -325,7 +325,9 @@ def server_stats(client: Any) -> ServerStats:
 
 
 def stats(client: Any) -> ClientStats:
-    """Return the client's counts of its calls, as `client.stats()` does; for clients typed as their class.
+    """Return the client's counts of its calls, as `client.stats()` does.
+
+    Use it where type checkers treat the client as the class that it calls.
 
     Example:
         stats = lp.courier.stats(learner)
@@ -347,7 +349,7 @@ def stats(client: Any) -> ClientStats:
 
 
 def count_call(client: Any, method: str, took_s: float, n_bytes: int) -> None:
-    """Count bytes that the client sent to its server through memory that both share as a call."""
+    """Count, as a call, bytes that the client sent to its server through shared memory."""
     counts = client._channel.counts[method.encode()]
     counts.started += 1
     counts.finish(took_s, 0, n_bytes)

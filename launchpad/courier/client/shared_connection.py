@@ -1,10 +1,10 @@
-"""A connection that several threads use for one call with streams: any of them reads for all.
+"""A connection that several threads use for one call with streams. One of them reads for all.
 
     caller, consumer ──┐  one of them reads, and passes on what arrives: items to the consumer, credit
     argument sender ───┤  to the argument senders, the answer to the caller. The others sleep until
-    argument sender ───┘  there is something for them, or until it leaves and another one must read.
+    argument sender ───┘  there is something for them, or until the reader leaves and another must read.
 
-So no thread is needed that only reads.
+So no separate reader thread is needed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SharedConnection:
         self._call = call
         self._release_connection = release_connection  # called when the call has ended well
         self.queue = WriteQueue(connection.sock)
-        # Held to decide who reads, and to pass on what was read, so that frames are passed on in their order.
+        # A thread holds it while it becomes the reader or passes frames on. So frames keep their order.
         self._changed = Condition()
         self._is_reading = False
         self._is_ours = True
@@ -71,7 +71,7 @@ class SharedConnection:
         self.queue.put_chunks(chunks)
         try:
             self.queue.flush_all()
-        except OSError as error:  # the thread that reads finds the end
+        except OSError as error:  # the reader notices that the connection has ended
             if is_interruption(error):
                 raise
 
@@ -135,7 +135,7 @@ class SharedConnection:
             self._connection.close()
 
     def drop_inherited(self) -> None:
-        """Close the connection in a forked child: it is the parent's, whose threads may hold the locks."""
+        """Close the connection in a forked child: it is the parent's, and a thread may hold the old lock."""
         self._changed = Condition()
         self.is_over = True
         self._connection.close()
@@ -180,8 +180,8 @@ class SharedConnection:
             self._call.lost(error)
             self.close()
         elif is_done:
-            # This must come before another thread reads on: it would read what belongs to the next call on
-            # this connection.
+            # Set this before another thread can read. Otherwise that thread could take frames of the next
+            # call on this connection.
             self.is_over = True
             self._is_ours = False
             self._changed.notify_all()

@@ -46,7 +46,7 @@ class PublishedToken:
         find("127.0.0.1", 43211)            # in any process of this user
 
     Raises:
-        PermissionError: Another user could read or replace it, as for `private_directory.open_private`.
+        PermissionError: Another user could read or replace the directory (`private_directory.open_private`).
         OSError: The file can't be written.
     """
 
@@ -108,7 +108,7 @@ def find_beside(socket: str) -> bytes:
 
 
 def write_beside(folder: Path, token: bytes) -> None:
-    """Write a token file for the clients of all sockets in a private directory, unless it exists.
+    """Write a token file for the clients of all sockets in a private directory. Keep a file that exists.
 
     The file stays as long as the directory.
     """
@@ -124,7 +124,7 @@ def _name_of(ip: str, port: int) -> str:
 
 
 def _read(fd: int) -> bytes:
-    """Read a file's contents and close it. Return `b""` unless the file is ours and closed to others."""
+    """Read a file and close it. Return `b""` unless it is ours and no other user may read or write it."""
     try:
         status = os.fstat(fd)
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:

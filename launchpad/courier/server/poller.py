@@ -181,7 +181,7 @@ class Poller:
                 self._has_refused.add(listener)
                 warn(
                     f"the server at {listener.address} takes no new clients for now, and they wait: {error}."
-                    " If it is the limit on open files, raise it (ulimit -n)"
+                    " If the limit on open files is the cause, raise it (ulimit -n)"
                 )
             return
         if strangers.takes_reserve(sock):

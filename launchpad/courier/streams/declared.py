@@ -22,9 +22,9 @@ def stream(items: Any) -> Any:
             def rows(self):
                 return lp.stream(csv.reader(self._file))    # its caller gets a row at a time
 
-    Generators, `map`, `zip`, `filter`, `enumerate`, `reversed`, all of `itertools`, iterators over Python's
-    own containers and async generators are streams anyway. Other iterators (a file, a sampler, an
-    environment with `__next__`) are objects: calls pickle them, unless they are given to `stream`. Use it
+    Generators, async generators, `map`, `zip`, `filter`, `enumerate`, `reversed`, all of `itertools`, and
+    iterators over Python's own containers are streams anyway. Other iterators (a file, a sampler, an
+    environment with `__next__`) are not: calls pickle them, unless they are given to `stream`. Use it
     for arguments and results of calls. Locally, the result iterates over the items, as `iter` does.
 
     Args:

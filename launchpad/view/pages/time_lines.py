@@ -1,4 +1,4 @@
-"""The page of time lines: the workers' attempts, and the calls that they make and answer in two seconds."""
+"""The page of time lines: the workers' attempts, and a recording of two seconds of their calls."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def show(run: WatchedRun) -> None:
 
 
 def _add_calls(run: WatchedRun) -> None:
-    """Add a button that records calls, their picture, and a button that saves them for Perfetto."""
+    """Add a button that records calls, a picture of the recording, and one that saves it for Perfetto."""
     frame.section("calls")
     with ui.element("div").classes("bar"):
         record = frame.button(f"record {_RECORDED_S:g} s", "record")
