@@ -12,7 +12,7 @@ from tests import structure
 PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
-    "checks formatting light_dataclass interruptions own_threads trees",
+    "checks formatting light_dataclass interruptions log own_threads trees",
     "errors extras fork deadlines buffers promise",
     "call_stack caller",
     "protocol security periodic_checks",

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launchpad.courier import fork
+from launchpad.courier import fork, log
 from launchpad.courier.call_stack import Awaited, Edge, Place, Wait
 from launchpad.courier.interruptions import Lock
-from launchpad.courier.telemetry.counters import warn
 
 _MAX_SERVERS = 64
 
@@ -37,7 +36,7 @@ def detect(waits: Sequence[Wait]) -> bool:
             calls = [f"{edge[2]}.{edge[0][1]}" for edge in (*path, path[0])]
             if frozenset(calls) not in _reported:
                 _reported.add(frozenset(calls))
-                warn(
+                log.warning(
                     f"these calls wait for each other: {' → '.join(calls)}. A recursion that ends "
                     "is answered; one that does not, or calls of which each holds what another one needs, "
                     "never are. "

@@ -23,7 +23,6 @@ next handshake (grpc/connection.py).
 
 from __future__ import annotations
 
-import logging
 import pickle
 import threading
 import time
@@ -31,7 +30,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from launchpad.courier import call_stack
+from launchpad.courier import call_stack, log
 from launchpad.courier.client import call_errors
 from launchpad.courier.client.connection import CHECK_EVERY_S, ClientConnection
 from launchpad.courier.client.options import Options
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from launchpad.courier.client.channel_protocols import CallRoute
 
 R = TypeVar("R")
-
-_log = logging.getLogger("launchpad.courier")
 
 # How often a request is tried on new connections that end before it is sent.
 MAX_TRIES = 3
@@ -160,7 +157,7 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
                 return decode_reply(peer, method, options, reply)
             except NotRun:
                 pass  # leave the `except`, so that later errors don't have NotRun as their context
-            _log.debug(
+            log.debug(
                 "%s is stopping and has not run %s(); it is sent again", peer, method.decode()
             )
             pause_s = pause_before_deadline(pause_s, peer, method, options, deadline)
@@ -303,13 +300,13 @@ def _check_retry(
     peer = channel.peer
     name = method.decode()
     if not connection.is_sent:
-        _log.debug("connection to %s ended before %s() was sent; it is sent again", peer, name)
+        log.debug("connection to %s ended before %s() was sent; it is sent again", peer, name)
         return
     if not may_repeat(peer, method, channel.options):
-        _log.debug("connection to %s ended during %s(): it may have run", peer, name)
+        log.debug("connection to %s ended during %s(): it may have run", peer, name)
         raise call_errors.lost(peer, method, connection.address) from failed
     peer.raise_if_failed()
-    _log.debug("connection to %s ended during %s(), which may run twice: sent again", peer, name)
+    log.debug("connection to %s ended during %s(), which may run twice: sent again", peer, name)
 
 
 def may_repeat(peer: ServerInfo, method: bytes, options: Options) -> bool:

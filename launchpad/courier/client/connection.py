@@ -5,10 +5,9 @@ call.py says when a request is sent again after its connection has ended.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
-from launchpad.courier import caller, transport
+from launchpad.courier import caller, log, transport
 from launchpad.courier.client import call_errors
 from launchpad.courier.client.call_errors import is_final, is_out_of_descriptors
 from launchpad.courier.client.server_info import ServerInfo
@@ -18,8 +17,6 @@ from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.transport import fault_injection, link, stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
-
-_log = logging.getLogger("launchpad.courier")
 
 # No single send or receive takes longer, so that the client can look for the reason of a long wait.
 CHECK_EVERY_S = 1.0
@@ -189,11 +186,11 @@ def open_socket(
         if peer.link is not None:
             sock = link.hold_up(sock, peer.link)
         sock = fault_injection.wrap(sock)
-        peer.outage = ""
+        peer.is_unreachable = False
         # In the `try`, since a thread can be interrupted while it logs, and the socket must be closed then.
         is_restarted = earlier is not None and earlier.incarnation != server_hello.incarnation
         note = ", which was restarted" if is_restarted else ""
-        _log.debug("connected to %s%s", peer.describe(address), note)
+        log.debug("connected to %s%s", peer.describe(address), note)
     except BaseException as error:
         if sock is not None:
             sock.close()
@@ -205,18 +202,17 @@ def open_socket(
         _log_outage(peer, error)
         return None
     if peer.has_moved_from(address):  # during the handshake
-        _log.debug("%s has moved from %s during the handshake", peer, address)
+        log.debug("%s has moved from %s during the handshake", peer, address)
         sock.close()
         return None
     return sock, address
 
 
 def _log_outage(peer: ServerInfo, error: OSError) -> None:
-    """Log that the server can't be reached: once for each reason, however often clients try."""
-    reason = f"{type(error).__name__}: {error}"
-    if peer.outage != reason:
-        peer.outage = reason
-        _log.debug("cannot connect to %s (%s); trying again", peer, reason)
+    """Log that the server can't be reached: once, however often clients try until it is back."""
+    if not peer.is_unreachable:
+        peer.is_unreachable = True
+        log.debug("cannot connect to %s (%s: %s); trying again", peer, type(error).__name__, error)
 
 
 def check_server_hello(peer: ServerInfo, server_hello: handshake.ServerHello) -> None:

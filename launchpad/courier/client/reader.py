@@ -12,12 +12,12 @@ back. The others end with OutcomeUnknown.
 from __future__ import annotations
 
 import contextlib
-import logging
 import select
 import threading
 import time
 from collections.abc import Callable
 
+from launchpad.courier import log
 from launchpad.courier.client import call_errors
 from launchpad.courier.client.call import MAX_TRIES, may_repeat, next_pause, pause
 from launchpad.courier.client.connection import open_socket
@@ -32,8 +32,6 @@ from launchpad.courier.protocol.handshake import OVERLAP
 from launchpad.courier.transport.quick_io import QuickIO
 from launchpad.courier.transport.stream_socket import Socket, WakeupSocketpair, has_pending
 from launchpad.courier.transport.write_queue import WriteQueue
-
-_log = logging.getLogger("launchpad.courier")
 
 _IDLE_S = 3.0
 _SCRATCH = 128 << 10
@@ -239,7 +237,7 @@ class Reader:
                 else:
                     self._pending.fail(call, call_errors.lost(self._peer, call.method, address))
                     n_lost += 1
-        _log.debug(
+        log.debug(
             "connection to %s ended: of its futures %d are sent again, %d may have run",
             self._peer.describe(address),
             n_again,

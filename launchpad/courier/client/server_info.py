@@ -36,7 +36,7 @@ class ServerInfo:
         server_hello: The server's part of the last handshake; None before the first.
         takes_bytes: How many bytes the server takes at once, as far as the client knows.
         max_bytes: How many bytes the client takes at once.
-        outage: The reason why the last attempt to connect failed, as it was logged; "" after a success.
+        is_unreachable: True if the last attempt to connect failed.
         restart_callbacks: Functions to call when a new process answers at the server's address.
         idempotent: The methods that the server's class has declared to be idempotent.
         link: A link that delays the messages; None in production.
@@ -69,7 +69,7 @@ class ServerInfo:
         self.server_hello: handshake.ServerHello | None = None
         self.takes_bytes = framing.MAX_BYTES
         self.max_bytes = max_bytes
-        self.outage = ""
+        self.is_unreachable = False
         self.restart_callbacks: list[Callable[[], object]] = []
         self.idempotent = idempotent
         self.link = link

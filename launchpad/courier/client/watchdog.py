@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from launchpad.courier import call_deadlock, call_stack
+from launchpad.courier import call_deadlock, call_stack, log
 from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.protocol import handshake
-from launchpad.courier.telemetry.counters import warn
 
 STOPPED_AFTER_S = 2.0
 DEADLOCK_AFTER_S = 10.0
@@ -53,7 +52,7 @@ class SlowCallWatchdog:
         state = status.rpartition(")")[2].split()[0]  # the name before it may contain anything
         if state in "Tt":
             self._reported_stopped = True
-            warn(
+            log.warning(
                 f"{self._peer} does not answer {self._method!r}: its process {server_hello.pid}"
                 " is stopped (by SIGSTOP, Ctrl-Z or a debugger)."
                 f" `kill -CONT {server_hello.pid}` lets it go on."

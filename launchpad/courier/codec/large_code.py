@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from launchpad.courier import fork
+from launchpad.courier import fork, log
 from launchpad.courier.interruptions import Lock
 
 Encode = Callable[[Any], tuple[bytes, list[memoryview]]]
@@ -31,9 +31,7 @@ def warn(message: object, encode: Encode) -> None:
         parts = {name: _size(value, encode) for name, value in _globals_of(code).items()}
         name, most = max(parts.items(), key=lambda part: part[1], default=("", 0))
         why = f", of which its global {name!r} is {most:,}" if most >= LARGE else ""
-        import logging  # late: most programs have no such code
-
-        logging.getLogger("launchpad.courier").warning(
+        log.warning(
             f"{code.__qualname__} of the launching script is sent by value, with all that it uses: {size:,} "
             f"bytes in each call{why}. Put it into a module that both sides import, or hand over what it "
             "needs as an argument, once."

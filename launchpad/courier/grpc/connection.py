@@ -13,7 +13,6 @@ Calls that are in flight when the connection ends fail with OutcomeUnknown.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -22,7 +21,7 @@ from typing import Any
 
 import grpc
 
-from launchpad.courier import fork
+from launchpad.courier import fork, log
 from launchpad.courier.caller import own_peer
 from launchpad.courier.client import call_errors
 from launchpad.courier.client.call import NotRun, next_pause, time_left
@@ -36,8 +35,6 @@ from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.protocol import handshake
 from launchpad.courier.security import keyring
 from launchpad.courier.transport import network_address as endpoints
-
-_log = logging.getLogger("launchpad.courier")
 
 _Code = grpc.StatusCode
 _HELLO_S = 1.0  # then try again, after a check whether the server has failed
@@ -171,7 +168,7 @@ class GrpcConnection:
             if self._in_flight and not self._is_closing:
                 # Some calls may wait within gRPC. The thread fails them if the server has failed.
                 self._start_thread()
-        _log.debug("connection to %s ended with %d calls in flight", self._peer, n_in_flight)
+        log.debug("connection to %s ended with %d calls in flight", self._peer, n_in_flight)
         open_call.cancel()
 
     # The methods that the thread runs, in order.
@@ -252,7 +249,7 @@ class GrpcConnection:
             self.open_call = open_call
             self._metadata = (*metadata, incarnation)
             self._invoke = channel.unary_unary(common.CALL).future
-        _log.debug("connected to %s", self._peer)
+        log.debug("connected to %s", self._peer)
         open_call.add_done_callback(self._on_lost)
         return True
 

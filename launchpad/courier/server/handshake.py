@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import time
 from typing import TYPE_CHECKING
 
+from launchpad.courier import log
 from launchpad.courier.protocol import handshake
 from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.pipelined_connection import PipelinedConnection
@@ -17,8 +17,6 @@ from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
     from launchpad.courier.server.services import ServerServices
-
-_log = logging.getLogger("launchpad.courier")
 
 _HANDSHAKE_TIMEOUT_S = 5.0  # the server closes connections that have not sent a whole hello by then
 
@@ -54,14 +52,14 @@ class Handshake(ServerConnection):
         if not chunk:
             self.close()
         elif self._data.startswith(handshake.TLS_HELLO):
-            _log.debug("%s refuses a client: it begins with TLS", self._core.name)
+            log.debug("%s refuses a client: it begins with TLS", self._core.name)
             self.sock.sendall(handshake.NOT_TLS)
             self.close()
         elif (
             len(self._data) >= handshake.START_SIZE
             and handshake.read_version(self._data) != handshake.VERSION
         ):
-            _log.debug("%s refuses a client of another version", self._core.name)
+            log.debug("%s refuses a client of another version", self._core.name)
             self._answer(handshake.BAD_VERSION)
             self.close()
         elif len(chunk) < missing:
@@ -80,7 +78,7 @@ class Handshake(ServerConnection):
             hmac.compare_digest(hello.token, core.token)
             or (core.trusts_this_user and stream_socket.is_unix(self.sock))
         ):
-            _log.debug("%s refuses %s: its token is wrong", core.name, hello.peer.name)
+            log.debug("%s refuses %s: its token is wrong", core.name, hello.peer.name)
             self._answer(handshake.BAD_TOKEN)
             self.close()
         else:
@@ -92,7 +90,7 @@ class Handshake(ServerConnection):
                 kind = PipelinedConnection
             elif hello.flags & handshake.SHARE and stream_socket.is_unix(self.sock):
                 kind = ShmServerConnection
-            _log.debug("%s accepts a connection of %s", core.name, hello.peer.name)
+            log.debug("%s accepts a connection of %s", core.name, hello.peer.name)
             core.poller.park(kind(self.sock, core, hello))
 
     def _answer(self, status: int) -> None:

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from launchpad.courier import log
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.server.strangers import strangers
 from launchpad.courier.server.thread_pool import Job
-from launchpad.courier.telemetry.counters import warn
 from launchpad.courier.transport.stream_socket import (
     Listener,
     Socket,
@@ -179,7 +179,7 @@ class Poller:
             self._pause(listener)
             if listener not in self._has_refused:
                 self._has_refused.add(listener)
-                warn(
+                log.warning(
                     f"the server at {listener.address} takes no new clients for now, and they wait: {error}."
                     " If the limit on open files is the cause, raise it (ulimit -n)"
                 )
@@ -213,10 +213,10 @@ class Poller:
             except OSError as error:
                 if listener not in self._lost:
                     self._lost.add(listener)
-                    warn(f"{problem}, and new clients do not find this server: {error}")
+                    log.warning(f"{problem}, and new clients do not find this server: {error}")
             else:
                 self._lost.discard(listener)
-                warn(f"{problem}; it is back")
+                log.warning(f"{problem}; it is back")
             self._selector.register(listener.sock, selectors.EVENT_READ, listener)
 
     def unpark(self, parked: Parked) -> bool:

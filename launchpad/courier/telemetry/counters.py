@@ -8,7 +8,6 @@ This file also has `warn`, which courier uses to log warnings.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -102,14 +101,3 @@ class EdgeCounts(dict[str, Counts]):
         if counts is new:
             self.log.append((name, new.log))
         return counts
-
-
-def warn(text: str) -> None:
-    """Log a warning. It goes to stderr unless the program configures the logger otherwise."""
-    try:
-        import logging
-    except OSError:
-        # The import needs a descriptor, and the warning may be about their lack.
-        print(text, file=sys.stderr)
-        return
-    logging.getLogger("launchpad.courier").warning(text)
