@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from launchpad import courier
-from launchpad.courier import call_deadlock
+from launchpad.courier import call_deadlock, log
 from launchpad.courier.client import watchdog
 from launchpad.courier.server import thread_pool
 from tests.waiting import until
@@ -147,7 +147,7 @@ def test_sound_29_deep_recursion_is_no_alarm(serve, connect, short_directory, mo
     monkeypatch.setattr(watchdog, "DEADLOCK_AFTER_S", 60.0)
     texts: list[str] = []
     looked = threading.Event()
-    monkeypatch.setattr(call_deadlock, "warn", texts.append)
+    monkeypatch.setattr(log, "warning", texts.append)
     monkeypatch.setattr(call_deadlock, "detect", lambda _: looked.set())
     clients: list[courier.Client] = []
     n = 2 * thread_pool.MANY_THREADS + 20

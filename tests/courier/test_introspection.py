@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from launchpad import courier
-from launchpad.courier import call_deadlock
+from launchpad.courier import call_deadlock, log
 from launchpad.courier.client import watchdog
 from tests.courier.conftest import in_background
 
@@ -85,7 +85,7 @@ def test_callers_hear_of_a_stopped_server(spawn_server, connect, unix_address, m
     client.echo(1)
     said = threading.Event()
     texts: list[str] = []
-    monkeypatch.setattr(watchdog, "warn", lambda text: (texts.append(text), said.set()))
+    monkeypatch.setattr(log, "warning", lambda text: (texts.append(text), said.set()))
 
     os.kill(process.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # the signal takes its time
@@ -113,7 +113,7 @@ def test_a_method_that_holds_the_gil_is_not_taken_for_a_stopped_process(
 ) -> None:
     monkeypatch.setattr(watchdog, "STOPPED_AFTER_S", 0.0)
     texts: list[str] = []
-    monkeypatch.setattr(watchdog, "warn", texts.append)
+    monkeypatch.setattr(log, "warning", texts.append)
     spawn_server(unix_address, HOG)
 
     assert connect(unix_address).hog() == 0
@@ -132,7 +132,7 @@ def test_f30_a_cycle_of_waiting_calls_is_named(
     monkeypatch.setattr(call_deadlock, "_reported", set())
     said = threading.Event()
     texts: list[str] = []
-    monkeypatch.setattr(call_deadlock, "warn", lambda text: (texts.append(text), said.set()))
+    monkeypatch.setattr(log, "warning", lambda text: (texts.append(text), said.set()))
     at: dict[str, str] = {}
     depth: list[int] = []
 
@@ -162,7 +162,7 @@ def test_f30_a_cycle_of_waiting_calls_is_named(
 def test_a_chain_of_calls_is_no_cycle(serve, connect, short_directory, monkeypatch) -> None:
     monkeypatch.setattr(watchdog, "DEADLOCK_AFTER_S", 0.0)
     texts: list[str] = []
-    monkeypatch.setattr(call_deadlock, "warn", texts.append)
+    monkeypatch.setattr(log, "warning", texts.append)
     detect = call_deadlock.detect
     has_looked = threading.Event()
 
