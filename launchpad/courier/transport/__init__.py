@@ -20,8 +20,8 @@ _MODULES = {
 class Transport(Protocol):
     """The functions that the module of a transport has."""
 
-    #: Returns True if the peer has closed a connection on which nothing is expected. None for a transport on
-    #: which the first write to a closed peer fails.
+    #: Returns True if the peer has closed a connection on which nothing is expected. None for a transport
+    #: whose first write to a closed peer fails, because it needs no check.
     is_stale: Callable[[Socket], bool] | None
     #: Returns a listener at an address. Raises OSError if another server has the address.
     listen: Callable[[str], Listener]
@@ -32,7 +32,7 @@ class Transport(Protocol):
 
 
 def is_grpc(address: str) -> bool:
-    """Return True if gRPC (`courier/grpc`) serves the address, and not a socket of ours.
+    """Return True if the address is for gRPC (`courier/grpc`) rather than for one of these transports.
 
     Raises:
         ValueError: It is a malformed gRPC address.

@@ -1,7 +1,7 @@
 """Fault injection for tests: lose, damage or delay messages on their way.
 
-A stream socket never loses a single message: if it loses one, it loses the connection, too. So do these
-faults.
+A stream socket never loses a message alone: the connection ends with the message. So a fault that loses a
+message also ends the connection.
 
     with Faults(seed=7, drop_request=0.01, drop_response=0.01):
         …       # what clients in this process send and receive on connections opened from here on
@@ -35,14 +35,15 @@ class Faults:
 
     Attributes:
         seed: The seed of the random choices. The same calls in the same order meet the same faults.
-        drop_request: How often, from 0 to 1, a request is lost, and the connection with it.
-        drop_response: How often a response is lost, and the connection with it. The method has run then.
-        cut: How often the connection ends in the middle of a request.
-        corrupt: How often a request is damaged on the way, so that the server ends the connection.
-        delay: How often a message is late, by `delay_s` seconds.
+        drop_request: The probability, from 0 to 1, that a request is lost, and the connection with it.
+        drop_response: The probability that a response is lost, and the connection with it. The method has
+            run.
+        cut: The probability that the connection ends in the middle of a request.
+        corrupt: The probability that a request is damaged on the way, so that the server ends the connection.
+        delay: The probability that a message is late, by `delay_s` seconds.
 
     Raises:
-        ValueError: A frequency is not from 0 to 1.
+        ValueError: A probability is not from 0 to 1.
     """
 
     seed: int = 0

@@ -1,4 +1,4 @@
-"""Socket pairs within one process, from a client to a server whose address is just a name.
+"""Socket pairs within one process, between clients and servers. An address is just a name.
 
     client ── one end ═══ pair of sockets ═══ the other end ──▶ the server, as a connection it has accepted
 
@@ -38,7 +38,7 @@ is_stale = None  # a write to a peer that has closed fails at once
 # Held to look up an address and change it, so that two servers can't both find it free.
 _lock = fork.free_in_child(Lock())
 _servers: dict[str, _LocalServer] = {}
-# By pid, because a forked child inherits its parent's entry.
+# The key is the pid, because a forked child inherits its parent's entry.
 _secrets: dict[int, bytes] = {}
 
 
@@ -51,7 +51,7 @@ def this_process() -> Process:
 def publish(address: str, accept: Accept) -> None:
     """Publish a server at `address`.
 
-    For each client that connects, `accept` is called with the server's end of the socket pair.
+    Each `connect` calls `accept` with the server's end of a new socket pair.
 
     Raises:
         OSError: Another server has the address.
@@ -74,7 +74,7 @@ def withdraw(address: str, accept: Accept) -> None:
 def is_in_another_process(address: str, made_in: Process) -> bool:
     """Return True if threads of another process serve `address`.
 
-    If no server has the address, the answer is for the process `made_in`, in which the client was made.
+    If no server has the address, the process `made_in` counts, in which the client was made.
     """
     server = _servers.get(address)
     process = made_in if server is None else server.process
@@ -83,7 +83,7 @@ def is_in_another_process(address: str, made_in: Process) -> bool:
 
 @kept_whole
 def connect(address: str, timeout_s: float | None) -> socket.socket:
-    """Return the client's end of a new pair. Raises OSError when no server has this address."""
+    """Return the client's end of a new socket pair. Raises OSError if no server here has this address."""
     server = _servers.get(address)
     if server is None or server.process != this_process():
         raise ConnectionRefusedError(errno.ECONNREFUSED, "no server here has this address", address)

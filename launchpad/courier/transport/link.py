@@ -3,9 +3,9 @@
     client ── socket pair ──▶ Delay · Bandwidth ──▶ the server's connection
            ◀───────────────── Bandwidth ◀─────────
 
-It is for tests and experiments. Bytes that wait hold up the bytes behind them, as on a wire. Calls that run
-at the server hold up nothing. Bytes on the link count as sent, so if the link ends, the outcome of their
-calls may be unknown.
+The link is for tests and experiments. Bytes that wait hold up the bytes behind them, as on a wire. Calls that
+run at the server hold up nothing. Bytes on the link count as sent. So if the link ends, it may be unknown
+whether their calls have run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LATE_S = 0.002
 
 @dataclass(frozen=True)
 class Delay:
-    """The time that each call takes to reach the server. Its result comes back at once.
+    """The time that each call takes to reach the server. The result comes back without delay.
 
     Example:
         slow = learner.through(lp.edges.Delay(0.05))
@@ -87,11 +87,11 @@ class Link:
         self._bytes_per_s = min(rates, default=math.inf)
         # Held to change `_free_at`, so that messages of several threads queue up one after the other.
         self._lock = fork.free_in_child(Lock())
-        # When the link can take the next message: to the server, and back.
+        # The times at which the link can take the next message to the server, and the next one back.
         self._free_at = [0.0, 0.0]
 
     def arrival(self, n_bytes: int, *, is_result: bool = False) -> float:
-        """Return when `n_bytes` that are sent now will have arrived, by `time.monotonic()`."""
+        """Return the time, by `time.monotonic()`, at which `n_bytes` that are sent now will have arrived."""
         now = time.monotonic()
         with self._lock:
             is_idle = now - self._free_at[is_result] > _LATE_S
@@ -177,7 +177,7 @@ class _Relay:
 
 
 def _is_readable(sock: Socket, poller: select.poll, timeout_s: float) -> bool:
-    """Wait until there is data or the end of the stream. Return False a little before `timeout_s` is over."""
+    """Wait until `sock` has data or is at its end. Return False a little before `timeout_s` has passed."""
     if stream_socket.has_pending(sock):
         return True
     if timeout_s == math.inf:

@@ -1,8 +1,8 @@
-"""Network addresses as text, `tcp:HOST:PORT`, and the rule for which of them may go without TLS.
+"""Network addresses as text, `tcp:HOST:PORT`, and the rule that says which ones need TLS.
 
-tcp:learner-0.example:7077      with TLS if the keyring has credentials for it; otherwise only
-tcp:[::1]:7077                  on loopback, which no other host can reach
-tcp+plaintext:10.0.0.5:7077     without TLS on any host: the user has asked for it
+tcp:learner-0.example:7077      needs TLS, and so credentials in the keyring
+tcp:[::1]:7077                  on loopback, which no other host can reach; TLS if there are credentials
+tcp+plaintext:10.0.0.5:7077     never uses TLS, on any host, because the user has asked for plaintext
 
 The same rule holds for `grpc:` and `grpc+plaintext:`.
 """
@@ -51,7 +51,7 @@ def transport_of(address: str) -> str | None:
 
 
 def is_plaintext(address: str) -> bool:
-    """Return True if the address asks for plaintext by name."""
+    """Return True if the scheme of the address asks for plaintext."""
     return address.partition(":")[0].endswith(_PLAINTEXT)
 
 
@@ -81,7 +81,7 @@ def with_scheme(address: str) -> str:
 
 
 def resolve(endpoint: Endpoint, *, to_bind: bool = False) -> list[tuple[int, Any]]:
-    """Return the family and socket address of everything that the host resolves to. Raises OSError."""
+    """Return the family and socket address of each address that the host resolves to. Raises OSError."""
     flags = socket.AI_PASSIVE if to_bind else 0
     try:
         results = socket.getaddrinfo(
@@ -98,7 +98,7 @@ def is_loopback(ip: str) -> bool:
 
 
 def check_plaintext(endpoint: Endpoint, ip: str) -> None:
-    """Raise PermissionError for plaintext beyond loopback, unless the address asks for it by name."""
+    """Raise PermissionError for plaintext beyond loopback, unless the scheme asks for plaintext."""
     if endpoint.wants_plaintext or is_loopback(ip):
         return
     plain = Endpoint(endpoint.scheme + _PLAINTEXT, endpoint.host, endpoint.port)

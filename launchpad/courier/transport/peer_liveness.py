@@ -20,13 +20,13 @@ from typing import NamedTuple
 from launchpad.courier.periodic_checks import PeriodicChecks
 
 SILENT_MS = 2400
-_UNANSWERED = 2  # a single question may get lost
+_UNANSWERED = 2  # probes and repeats without an answer; a single one may get lost
 
 _TCP_INFO = struct.Struct("@5B3x24I")  # the first part of the kernel's `struct tcp_info`
 
 
 class Info(NamedTuple):
-    """The fields of the kernel's `struct tcp_info` that decide."""
+    """The fields of the kernel's `struct tcp_info` that show whether the peer answers."""
 
     probes: int  # probes of a closed window or a silent peer, since the last acknowledgement
     last_ack_ms: int  # time since the last acknowledgement
@@ -63,7 +63,7 @@ class PeerSilence:
 
 
 def cut(sock: socket.socket) -> None:
-    """End the connection, with reads and writes in progress. The kernel drops unacknowledged data."""
+    """End the connection, and all reads and writes in progress. The kernel drops unacknowledged data."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("@ii", 1, 0))
     sock.shutdown(socket.SHUT_RDWR)
@@ -73,5 +73,5 @@ _checks = PeriodicChecks("courier-peer-liveness", 0.5)
 
 
 def watch(sock: socket.socket) -> None:
-    """Start watching `sock`, until it is closed, and cut it if its peer vanishes. Linux only."""
+    """Watch `sock` until it is closed, and cut the connection if the peer vanishes. Linux only."""
     _checks.add(PeerSilence(sock).check)

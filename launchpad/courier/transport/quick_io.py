@@ -13,7 +13,7 @@ from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.transport.spin_wait import find_library
 from launchpad.courier.transport.stream_socket import DONTWAIT, SEND_NOW, Socket
 
-_MOST = 64 << 10  # bytes; larger ones take so long that other threads should compute during them
+_MOST = 64 << 10  # bytes; copying more takes so long that other threads should compute during it
 
 
 class QuickIO:
@@ -37,9 +37,9 @@ class QuickIO:
         self._place: Any = None  # the same buffer, as an argument of the system's function
 
     def try_send(self, data: Chunk, counts: list[int]) -> None:
-        """Send as many bytes as the system takes now, and append their number to `counts`; -1 for an error.
+        """Send as many bytes as the system takes now. Append their number to `counts`, or -1 for an error.
 
-        An interruption can't come between the two. Data that is not `bytes`, or too long, is not sent.
+        An interruption can't separate the two steps. Data that is too long, or not `bytes`, is not sent.
         """
         if self._system_send is not None and type(data) is bytes and len(data) <= _MOST:
             arguments = (self._sock.fileno(),), (data,), (len(data),), (SEND_NOW,)

@@ -6,14 +6,15 @@ Between two polls it offers its processor to other processes, because one of the
 
 The thread holds the GIL while it spins, so that other threads see a quick call as a short computation. If
 each call released the GIL, threads that call at the same time would mostly wake each other for nothing. After
-128 answers, about a millisecond, the thread releases the GIL while it polls for the next answer, so that a
-thread that waits for the GIL gets it. Sleeping for that answer would make one call in a hundred slow. A
-waiter with a longer window always releases the GIL, because another thread of its process may be the one
-that answers.
+128 answers, which take about a millisecond, the thread releases the GIL during one spin, so that another
+thread that waits for the GIL gets it. If the thread slept instead, one call in a hundred would be slow. A
+waiter with a window longer than `WINDOW_S` always releases the GIL, because another thread of its process may
+be the one that answers.
 
-Spinning stops where it doesn't help. After a spin without an answer the thread sleeps the next time, then the
-next 3, 7, … times. A thread that keeps others from computing, or shares its processor with a process that
-computes, sleeps the next thousand times, then the next two thousand, …
+Spinning stops where it doesn't help. After a spin without an answer, the thread sleeps for the next answer
+instead of spinning. If the next spin fails, too, it sleeps for 3 answers, then for 7, … A thread that keeps
+others from computing, or shares its processor with a process that computes, sleeps for a thousand answers,
+then for two thousand, …
 
 Source: adaptive mutexes; the polling of idle virtual processors (Linux, guest-halt-polling).
 """
@@ -40,14 +41,14 @@ WINDOW_S = 50e-6  # the time to spin
 _LARGE = 128 << 10  # bytes; a caller with a buffer this large doesn't wait for a small answer
 _MOST_SLEEPS = 63  # in a row, after spins without an answer
 _STREAK = 32  # answers in a row, after which the waiter checks whether it is in the way of others
-_STREAKS = 4  # streaks after which it releases the GIL once
-# If other threads computed for this share of a streak's time, they would have computed more without it.
+_STREAKS = 4  # streaks after which the waiter releases the GIL once
+# If other threads computed for this share of a streak's time, spinning has kept them from computing more.
 _SHARE = 0.35
-# Sleeps in a row, once a waiter was in the way: the first time, and at most.
+# How many answers in a row a waiter sleeps for after it was in the way: the first time, and at most.
 _BACKOFF = 1024
 _MAX_BACKOFF = 65536
 _TOLERATED_S = 20e-6  # the accepted loss for each answer: sleeping would lose about as much
-_MAX_WASTED_S = 8e-3  # the accepted loss beyond that
+_MAX_WASTED_S = 8e-3  # the accepted loss beyond that, in total
 
 _monotonic = time.monotonic
 _process_time = time.process_time
@@ -73,7 +74,7 @@ def _wait_with(library: Any) -> tuple[Any, Any]:
 
 
 class SpinWaiter:
-    """Sends and receives with spin waits on a socket. One thread at a time uses it, and only it may close it.
+    """A socket whose receives spin before they sleep. Only one thread at a time may use or close it.
 
     Example:
         waiter = SpinWaiter(sock)
@@ -104,7 +105,7 @@ class SpinWaiter:
     def __init__(self, sock: Socket, window_s: float = WINDOW_S) -> None:
         self._sock = sock
         self._raw = raw_of(sock)
-        # On the raw socket of a wrapped one, bytes may only be peeked at, not taken.
+        # If `sock` is a wrapper, bytes on its raw socket may only be peeked at, not taken.
         self._is_plain = type(sock) is socket.socket
         self._window_s = window_s
         library = find_library(keeps_interpreter=window_s <= WINDOW_S)
@@ -113,7 +114,7 @@ class SpinWaiter:
         self._wait = _wait_with(library)
         self._wait_without = _wait_with(find_library(keeps_interpreter=False))
         self._lets_go = False
-        # How often to sleep from now on, in a row.
+        # How many of the next receives sleep without spinning.
         self._sleeps = 0 if library is not None else sys.maxsize
         self._last_sleeps = 0
         self._buffer: memoryview | None = None
@@ -180,12 +181,12 @@ class SpinWaiter:
 
 
 class Streak:
-    """A row of answers for which a waiter spun, and a check whether spinning was in the way of others.
+    """Consecutive answers for which a waiter spun. A streak checks whether spinning kept others waiting.
 
     Attributes:
         n_answers: Number of answers in this streak so far.
         number: Number of streaks that have ended.
-        wasted_s: Seconds recently lost to answers that may have come before the waiter saw them.
+        wasted_s: Seconds recently lost because answers may have come before the waiter saw them.
     """
 
     __slots__ = (
@@ -210,13 +211,13 @@ class Streak:
         self._other_threads_s = 0.0
 
     def begin(self) -> None:
-        """Note the times and the thread. Called when the first answer has come."""
+        """Note the times and the thread. The waiter calls this when the first answer has come."""
         self._thread = get_ident()
         self._began = _monotonic()
         self._other_threads_s = _process_time() - _thread_time()
 
     def end(self) -> int:
-        """Return how often to sleep from now on, in a row: more than 0 if spinning kept others waiting."""
+        """Return how many receives should now sleep without spinning: 0 if spinning kept no other waiting."""
         took_s = _monotonic() - self._began
         other_threads_s = _process_time() - _thread_time() - self._other_threads_s
         # Don't judge a streak that took longer than its spins could: other threads interrupted it.

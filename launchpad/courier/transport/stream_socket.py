@@ -57,7 +57,7 @@ class Listener:
 
     @property
     def is_lost(self) -> bool:
-        """True if clients of the address no longer arrive here."""
+        """True if clients that connect to the address no longer arrive here."""
         return False
 
     def republish(self) -> None:
@@ -67,7 +67,7 @@ class Listener:
         """Return the next client. Never blocks.
 
         Raises:
-            OSError: There is no client. BlockingIOError is one of these errors.
+            OSError: There is no client. If none has connected yet, the error is a BlockingIOError.
         """
         raise NotImplementedError
 
@@ -116,7 +116,7 @@ def set_timeouts(
     timeout_s: float,
     options: Iterable[int] = (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO),
 ) -> None:
-    """Set a limit for each single send and receive; 0 means no limit. Past it they raise BlockingIOError.
+    """Limit the time of each single send and receive; 0 means no limit. After it they raise BlockingIOError.
 
     The kernel measures this time. Python's own `settimeout` would poll before every read and write, which is
     one more system call each.
@@ -140,7 +140,7 @@ def blocking_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def receive_exactly(sock: Socket, size: int) -> bytes:
-    """Receive exactly `size` bytes. Raises ConnectionResetError if the stream ends before."""
+    """Receive exactly `size` bytes. Raises ConnectionResetError if the stream ends earlier."""
     data = bytearray()
     while len(data) < size:
         chunk = sock.recv(size - len(data))
@@ -151,7 +151,7 @@ def receive_exactly(sock: Socket, size: int) -> bytes:
 
 
 def send_all(sock: Socket, chunks: Sequence[Chunk]) -> None:
-    """Write all chunks, with gathering. If this raises, the last byte was not written."""
+    """Write all chunks, many with one system call. If this raises, the last byte was not written."""
     n = 0
     if len(chunks) <= MAX_GATHER:
         n = sock.sendmsg(chunks, (), NO_SIGNAL)
@@ -163,7 +163,7 @@ def send_all(sock: Socket, chunks: Sequence[Chunk]) -> None:
 
 
 def send_rest(sock: Socket, unsent: list[memoryview]) -> None:
-    """Write all chunks in `unsent`, and remove the bytes that are written, so that it can be repeated."""
+    """Write all chunks in `unsent`. Remove what is written, so that the caller can try again."""
     while unsent:
         skip_sent(unsent, sock.sendmsg(unsent[:MAX_GATHER], (), NO_SIGNAL))
 

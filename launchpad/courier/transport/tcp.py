@@ -26,10 +26,12 @@ from launchpad.courier.transport.network_address import Endpoint
 from launchpad.courier.transport.stream_socket import Listener, Socket
 
 _BACKLOG = 4096
-# Shorter than the time after which the kernel asks again: a new attempt asks at once.
+# The limit for one attempt to connect. It is shorter than the time after which the kernel repeats its
+# request, because a new attempt sends a request at once.
 _DIAL_S = 0.9
 _KEEPALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}  # dead after 1 + 2 × 1 s
-# The longest time between two repeats. Linux has it since 6.15, and Python has no name for it.
+# The option for the longest time between two retransmissions. Linux has it since 6.15, and Python has no name
+# for it.
 _TCP_RTO_MAX_MS = 44
 _RTO_MAX_MS = 1000
 
@@ -37,7 +39,7 @@ check = endpoints.parse
 
 
 class TcpListener(Listener):
-    """A listening TCP socket. Port 0 picks any free port; `address` then has the real one.
+    """A listening TCP socket. For port 0 the system picks a free port, and `address` has that port.
 
     Example:
         listener = TcpListener("tcp:0.0.0.0:0")
@@ -57,8 +59,8 @@ class TcpListener(Listener):
             endpoints.check_plaintext(endpoint, where[0])
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         try:
-            # Old connections of an earlier server may linger, and must not prevent this. If another server
-            # listens, `bind` still fails.
+            # Old connections of an earlier server may linger, and must not prevent the bind. If another
+            # server listens, `bind` still fails.
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.sock.bind(where)
             self.sock.listen(_BACKLOG)
@@ -81,7 +83,7 @@ class TcpListener(Listener):
 
         Raises:
             BlockingIOError: No client has connected.
-            ConnectionError: A client has closed its connection again.
+            ConnectionError: A client has already closed its connection again.
             OSError: The process is out of descriptors or memory.
         """
         sock, _ = self.sock.accept()
@@ -107,9 +109,9 @@ def connect(address: str, timeout_s: float | None) -> Socket:
 
     Raises:
         PermissionError: TLS is needed, and there are no credentials.
-        Refused: The server's certificate is not of our run, or ours is not of the server's run.
+        Refused: The server's certificate is not from our run, or ours is not from the server's run.
         ProtocolError: The server doesn't speak TLS.
-        OSError: No server is up there. The host's name may also be unknown until it is.
+        OSError: No server is up at the address, or the host's name can't be resolved yet.
     """
     endpoint = endpoints.parse(address)
     if endpoint.port == 0:
@@ -154,7 +156,7 @@ def find_credentials(endpoint: Endpoint) -> Credentials | None:
 
 
 def is_stale(sock: Socket) -> bool:
-    """Return True if the peer has closed, or sent data, on a connection on which nothing is expected."""
+    """Return True if the peer has closed an idle connection, or has sent unexpected data on it."""
     if stream_socket.has_pending(sock):
         return True
     try:
@@ -165,10 +167,10 @@ def is_stale(sock: Socket) -> bool:
 
 
 def _tune(sock: socket.socket) -> None:
-    """Set a socket's options: it sends at once, and notices when the peer vanishes."""
+    """Set a socket's options, so that it sends without delay and notices when the peer vanishes."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if endpoints.is_loopback(sock.getpeername()[0]):
-        # The peer is on this host: the kernel doesn't vanish, and loses nothing. So no pacing is needed. On
+        # The peer is on this host, so its kernel can't vanish, and no data gets lost. Pacing isn't needed: on
         # hosts that use BBR by default, large transfers would take 2.5 times as long with it.
         with contextlib.suppress(OSError, AttributeError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")

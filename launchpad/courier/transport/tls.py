@@ -50,8 +50,8 @@ def connect(
 ) -> TlsSocket:
     """Do the handshake as the client. Close `raw` if it fails.
 
-    The server decides last: it may still refuse our certificate after this has returned. The first `recv` or
-    `send` then raises Refused.
+    The server decides last: it may still refuse our certificate after this function has returned. The first
+    `recv` or `send` then raises Refused.
 
     Raises:
         Refused, ProtocolError, TimeoutError, OSError: The handshake failed.
@@ -77,8 +77,8 @@ def accept(raw: socket.socket, credentials: Credentials) -> TlsSocket:
 class TlsSocket:
     """An encrypted and verified socket, with the methods of `socket.socket` that courier uses.
 
-    One thread may read while others write. Methods block, or not, as those of the raw socket would. A
-    server's end must be read before it is written to.
+    One thread may read while others write. Methods block whenever those of the raw socket would. A server's
+    end must be read before it is written to.
 
     Args:
         raw: A connected stream socket.
@@ -91,8 +91,8 @@ class TlsSocket:
         self.raw = raw
         self._address = address
         self._pid = os.getpid()
-        # Held to use OpenSSL's object and its buffers, which one thread at a time may use. Never held while
-        # the raw socket blocks.
+        # Held to use OpenSSL's object and its buffers, which only one thread at a time may use. Never held
+        # while the raw socket blocks.
         self._lock = Lock()
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -106,7 +106,7 @@ class TlsSocket:
         # Held to send, so that encrypted data leaves in the order in which it was encrypted. Only the thread
         # that holds it uses `_unsent`.
         self._write_lock = Lock()
-        self._unsent: PendingCiphertext | None = None  # data of which the socket has not taken all
+        self._unsent: PendingCiphertext | None = None  # data that the socket has not taken in full
 
     def fileno(self) -> int:
         return self.raw.fileno()
@@ -152,7 +152,7 @@ class TlsSocket:
         return self._receive(view, flags)
 
     def send(self, data: Chunk, flags: int = 0) -> int:
-        """Send data, and return how many bytes were sent. If not all, send the rest of the same data next."""
+        """Send data, and return how many bytes were sent. Begin the next send with the rest of the data."""
         if not len(data):
             return 0
         self._acquire_write_lock(flags)
@@ -217,10 +217,10 @@ class TlsSocket:
         if not self.is_ready and not self._fill(memoryview(bytearray(_BUFFER_BYTES)), flags):
             raise ConnectionResetError(errno.ECONNRESET, "the peer closed during the handshake")
 
-    # Reading: one thread at a time.
+    # Methods for reading. Only one thread at a time may read.
 
     def _receive(self, view: memoryview, flags: int) -> int:
-        """Decrypt the records that have arrived, or the next ones. Return 0 at the end of the stream."""
+        """Decrypt the records that have arrived, or receive more first. Return 0 at the end of the stream."""
         while True:
             n_decrypted = 0
             while self._may_decrypt and n_decrypted < len(view):
@@ -268,7 +268,7 @@ class TlsSocket:
             raise ConnectionAbortedError(errno.ECONNABORTED, str(error)) from error
         raise tls_context.as_handshake_error(error, self._address) from error
 
-    # Writing: only the thread that holds the write lock.
+    # Methods for writing. Only the thread that holds the write lock writes.
 
     def _acquire_write_lock(self, flags: int) -> None:
         if not self._write_lock.acquire(blocking=not flags & socket.MSG_DONTWAIT):
@@ -313,7 +313,7 @@ class TlsSocket:
         try:
             while self._unsent is not None or self._outgoing.pending:
                 if self._unsent is not None and self._unsent.n_unreported:
-                    break  # the thread that sends this data goes on with it
+                    break  # the thread that sends this data will send the rest of it, too
                 if self._unsent is None:
                     with self._lock:
                         self._unsent = PendingCiphertext(self._outgoing.read())
@@ -370,7 +370,7 @@ class PendingCiphertext:
         self.rest = self.rest[n:]
 
     def report_sent(self) -> int:
-        """Return how many bytes of the caller's data have left since the last report, in whole records."""
+        """Count the bytes of the caller's data that have left since the last report, in whole records."""
         n = self._n_bytes
         if self.rest:
             n_records = max(0, self._n_sent - self._n_before) // (RECORD + RECORD_OVERHEAD)

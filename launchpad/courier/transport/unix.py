@@ -30,7 +30,7 @@ _BACKLOG = 4096
 _PAUSE_S = 0.01  # before the next attempt while the backlog is full
 _FRESH = re.compile(r"courier-[0-9a-f]{12}")
 _SOCKET = "s"
-# A directory without a socket that is younger than this may belong to a server that is still starting.
+# A directory that is younger than this, and has no socket, may belong to a server that is still starting.
 _STARTING_S = 60.0
 
 is_stale = None  # a write to a peer that has closed fails at once
@@ -60,7 +60,7 @@ def fresh_path() -> str:
 
 
 def _sweep(folder: str) -> None:
-    """Remove the directories of killed servers that had no address of their own: nothing listens there."""
+    """Remove directories that `fresh_path` named and whose servers were killed: nothing listens in them."""
     with os.scandir(folder) as entries:
         directories = [entry.path for entry in entries if _FRESH.fullmatch(entry.name)]
     for directory in directories:
@@ -107,7 +107,7 @@ class UnixListener(Listener):
 
     @property
     def is_lost(self) -> bool:
-        """True if the file was removed, or replaced by another one."""
+        """True if the socket's file was removed or replaced."""
         try:
             return not os.path.samestat(os.lstat(self.path), self._published)
         except OSError:
@@ -117,8 +117,8 @@ class UnixListener(Listener):
         """Listen on another socket, at the same path.
 
         Raises:
-            OSError: Another server listens there, or the directory is gone too. It may have been removed for
-                good, so it is not created again.
+            OSError: Another server listens there, or the directory is gone. The directory is not created
+                again, because it may have been removed for good.
         """
         sock = self._publish()
         self.sock.close()
@@ -172,7 +172,7 @@ class UnixListener(Listener):
 
 
 def _refuse_if_taken(path: str) -> None:
-    """Raise OSError if a server listens at the path, or it is a file other than a socket.
+    """Raise OSError if a server listens at the path, or if the file there is not a socket.
 
     A socket that a dead server left behind is accepted.
     """
@@ -198,7 +198,7 @@ listen = UnixListener
 
 
 def connect(address: str, timeout_s: float | None) -> socket.socket:
-    """Make one attempt to connect. Raises OSError; the caller decides which errors mean "not up yet"."""
+    """Make one attempt to connect. Raises OSError; the caller decides which errors mean "no server yet"."""
     path = path_of(address)
     # In a shared directory (sticky, like /tmp) the socket itself must be ours, or root's.
     owner = os.stat(path).st_uid

@@ -12,9 +12,9 @@
 4. A thread may be interrupted anywhere (interruptions.py). At each moment the queue knows which entries the
    thread has taken, and how many bytes it has written and not yet counted, so that the next thread can go on
    from there.
-5. A frame for which it matters whether it was sent is put as a `TrackedFrame`. It may be put while there is
-   no connection. When a connection ends, tracked frames that were not written in full, and therefore have
-   not run, go out over the next connection.
+5. A frame is put as a `TrackedFrame` if it matters whether it was sent. It may be put while there is no
+   connection. When a connection ends, tracked frames that were not written in full have not run, and go out
+   over the next connection.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class TrackedFrame(Protocol):
     is_sent: bool  # True before the first byte leaves
 
 
-#: Encodes some calls or results, from this index of the list on, as one frame. Returns the frame, the tracked
-#: ones among them, and the index of the first one that is not in the frame.
+#: Encodes calls or results of the list, from the given index on, as one frame. Returns the frame, those of
+#: its calls or results that are tracked, and the index of the first entry that is not in the frame.
 Join = Callable[[Sequence[Any], int], tuple[bytes, Sequence[TrackedFrame], int]]
 
 
 class WriteQueue:
-    """The writing side of a connection, or of one connection after the other. Thread-safe.
+    """The writing side of a connection, which another connection may replace later. Thread-safe.
 
     Example:
         queue = WriteQueue(sock)
@@ -75,7 +75,7 @@ class WriteQueue:
     Args:
         sock: The connection; None until `connect`.
         most_bytes: When more than this waits for a peer that doesn't read, threads that flush wait too.
-        join: The function that encodes entries that are tuples, or tracked frames whose `frame` is one.
+        join: The function that encodes entries that are tuples, or tracked frames whose `frame` is a tuple.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class WriteQueue:
         self._most_bytes = most_bytes
         self._join = join
         self._queue: deque[Chunk | TrackedFrame | tuple[Any, ...]] = deque()
-        # The thread that holds it writes. So frames leave in the order in which they were put, and their
-        # chunks stay together.
+        # The thread that holds it writes. So frames leave in the order in which they were put, and the chunks
+        # of a frame stay together.
         self._lock = Lock()
         # Entries taken from the queue for a batch.
         self._entries: list[Chunk | TrackedFrame | tuple[Any, ...]] = []
         self._rest: Sequence[Chunk] = ()  # the part of the batch that is not written
-        # One number: how many bytes of the rest were sent. Empty once they are counted.
+        # Holds a single number, how many bytes of the rest were sent, and is empty once they are counted.
         self._sent: list[int] = []
         # The tracked frames of the batch, each with the offset at which it ends.
         self._tracked: list[tuple[int, TrackedFrame]] = []
@@ -138,7 +138,7 @@ class WriteQueue:
             if self._sent:
                 self._count_sent()
             unsent: list[Any] = [frame for end, frame in self._tracked if end > self._n_written]
-            # If a thread was interrupted while it made a batch, it may have marked these as sent too.
+            # A thread that was interrupted while it made a batch may have marked these entries as sent, too.
             unsent += self._entries
             for frame in unsent:
                 if type(frame) not in _COUNTED_TYPES:
@@ -188,14 +188,14 @@ class WriteQueue:
                         return True
                     outcomes.clear()
                     outcomes.extend(map(lock.acquire, _WAIT))
-                # Both may have changed before this thread got the lock.
+                # The connection and the queue may have changed before this thread got the lock.
                 if self._sock is not None and not self.is_empty:
                     self._write(self._sock, flags)
             except BlockingIOError:
                 return False
             finally:
-                # No call comes before this one. An interruption could raise there, before the lock is
-                # released.
+                # The release is the first call in this block. An interruption could raise in an earlier call,
+                # and the lock would stay held.
                 if outcomes and outcomes[0]:
                     lock.release()
         return True
@@ -236,7 +236,7 @@ class WriteQueue:
     # The callers of these methods hold the lock.
 
     def _write(self, sock: Socket, flags: int) -> None:
-        """Write what the socket takes of the batch, or of the next one."""
+        """Write as much of the batch, or of a new one, as the socket takes."""
         counts = self._sent
         try:
             if not (counts or self._rest):
@@ -311,13 +311,13 @@ class WriteQueue:
         self._entries = entries
 
     def _count_sent(self) -> None:
-        """Count the bytes of the last send, which may be that of an interrupted thread."""
+        """Count the bytes of the last send. An interrupted thread may have made that send."""
         n = max(0, self._sent[0])
         unsent = left_after(self._rest, n)
         n_written = self._n_written + n
         tracked = self._tracked
-        # A frame that was cut short doesn't count, because the peer has nothing of it. Otherwise its call
-        # could be sent over one new connection after another, without an end.
+        # A frame that was cut short doesn't count, because the peer can do nothing with a part of it.
+        # Otherwise its call could be sent over one new connection after another, without an end.
         has_written = not unsent or (bool(tracked) and tracked[0][0] <= n_written)
         none_sent: list[int] = []
         none_tracked: list[tuple[int, TrackedFrame]] = []
