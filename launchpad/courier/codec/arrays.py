@@ -1,10 +1,10 @@
-"""numpy's arrays and scalars by description: the type of the elements, shape, order, and the bytes.
+"""Pickling of numpy's arrays and scalars as a description (type of the elements, shape, order) and bytes.
 
-numpy by itself takes 8 µs to pickle an array, however small, and 5 µs to unpickle it; for several arrays, 3
-and 2 µs each. Here each takes 1 and 1 µs. Arrays other than plain ones of numbers, text or dates (objects,
-structured types, types with metadata, subclasses, masked arrays) are pickled as numpy does it. An array
-arrives as with plain pickle: in C or Fortran order, with its byte order, read-only if it was read-only and
-contiguous, and in memory of its own.
+Numpy by itself takes 8 µs to pickle one array, however small, and 5 µs to unpickle it. For each of several
+arrays, it takes 3 and 2 µs. Here each array takes 1 and 1 µs. Arrays other than plain ones of numbers, text
+or dates (objects, structured types, types with metadata, subclasses, masked arrays) are pickled as numpy does
+it. An array arrives as with plain pickle: in C or Fortran order, with its byte order, read-only if it was
+read-only and contiguous, and in memory of its own.
 
     up to `IN_BAND` bytes    in the stream: one more copy, but no buffer to describe, send and receive
     more                     out of band (PEP 574): not copied on the way out
@@ -13,8 +13,8 @@ contiguous, and in memory of its own.
     ">i8 3,4 Fr"   Fortran order (F), read-only (r)
 
 Streams name `array` and `scalar`, so `pickle.loads` alone can read them. Most of the remaining time goes into
-looking up that name, on both sides. So the stream of one array, or of a call with one array, is written and
-read here, without pickle.
+looking up that function, on both sides. So the stream of one array, or of a call with one array, is written
+and read here, without pickle.
 """
 
 from __future__ import annotations
@@ -33,30 +33,31 @@ _WRITEABLE = 0x400
 _C = 1
 _F = 2
 _LAYOUT = _WRITEABLE | _C | _F
-# By type of the elements, shape and layout. The description is empty for arrays that numpy pickles.
+# The description for a type of elements, a shape and a layout. It is empty for arrays that numpy must pickle.
 _descriptions: dict[tuple[Any, tuple[int, ...], int], str] = {}
-# By description: ndarray, shape, type of the elements, order, whether it is writable.
+# For each description: ndarray, shape, type of the elements, order, and True if the array is writable.
 _parsed: dict[str, tuple[Any, tuple[int, ...], Any, str, bool]] = {}
 
 _loads = pickle.loads
 _PickleBuffer = pickle.PickleBuffer
 
-# A stream of ours: the name of `array`, a size and the bytes, or their place among the buffers, and an end.
+# A stream of ours consists of: the name of `array`; a size and the bytes, or their place among the buffers;
+# an end.
 START = b"\x80\x05c" + __name__.encode() + b"\narray\n"
 _SIZE = struct.Struct("<I")
 _BINBYTES = pickle.BINBYTES
 _NEXT_BUFFER = pickle.NEXT_BUFFER
 _AT_PLACE = len(START) + 1
 _AT = _AT_PLACE + _SIZE.size
-# An end: the description, a call of `array`, and the steps that leave the array itself or `(array,), {}`.
+# An end is the description, a call of `array`, and the steps that leave the array itself or `(array,), {}`.
 _CALL = pickle.TUPLE2 + pickle.REDUCE
 ALONE = pickle.STOP
 ONLY_ARGUMENT = pickle.TUPLE1 + pickle.EMPTY_DICT + pickle.TUPLE2 + pickle.STOP
-# By end: the description, and True if the array is the argument of a call.
+# For each end: the description, and True if the array is the argument of a call.
 _ends: dict[bytes, tuple[str, bool]] = {}
 _made_ends: dict[tuple[str, bytes], bytes] = {}
 
-ndarray: Any = None  # numpy's, when it is imported
+ndarray: Any = None  # `numpy.ndarray` once numpy is imported
 
 
 def reducers(numpy: Any) -> dict[type, Callable[[Any], Any]]:
@@ -96,7 +97,7 @@ def describe(value: Any) -> str:
 
 
 def load_stream(stream: bytes, buffers: Any) -> Any:
-    """Load a stream that begins with `START`, as `pickle.loads` does; faster for streams of `encode`."""
+    """Load a stream that begins with `START`, as `pickle.loads` does. Streams of `encode` load faster."""
     if buffers:
         at = _AT_PLACE
         data = buffers[0]
@@ -141,7 +142,7 @@ def _memory_of(value: Any) -> pickle.PickleBuffer:
     """Return the memory of an array, or of a copy if the array is not contiguous."""
     if not value.flags.forc:
         value = value.copy("C")
-    if value.dtype.kind in "Mm":  # these have no buffer of their own
+    if value.dtype.kind in "Mm":  # arrays of dates and times have no buffer of their own
         value = value.view("i8")
     return _PickleBuffer(value)
 
@@ -153,7 +154,7 @@ def _reduce_scalar(value: Any) -> Any:
 def _describe(dtype: Any, shape: tuple[int, ...], layout: int) -> str:
     """Build and cache the description of an array; empty if numpy must pickle it."""
     description = ""
-    if dtype.kind in "biufcSUMm" and dtype.isbuiltin != 2:  # 2: another library's
+    if dtype.kind in "biufcSUMm" and dtype.isbuiltin != 2:  # 2 means a type of another library
         order = "F" if layout & (_C | _F) == _F else ""
         is_copied = not layout & (_C | _F)
         access = "" if layout & _WRITEABLE or is_copied else "r"

@@ -1,15 +1,15 @@
-"""Classes and functions that travel by value: made once where they arrive, and left alone from then on.
+"""Classes and functions that travel by value. Where they arrive, they are made once and then left unchanged.
 
-cloudpickle sends a class of `__main__` as a recipe. It recognizes the class in the process that it came from,
-and where it has been made before. But it then sets all attributes of that class again, among them functions
-whose globals are copies. And it doesn't recognize functions at all. Here:
+cloudpickle sends a class of `__main__` as a recipe. The process that the class came from recognizes it, and
+so does a process that has made it before. But cloudpickle then sets all attributes of that class again, among
+them functions whose globals are copies. It doesn't recognize functions at all. This file has its own steps:
 
     make(recipe)                        the class that is known already, or an empty, unfinished one
-    fill(…)                             gives an unfinished class its attributes; ignores any other
+    fill(…)                             gives an unfinished class its attributes; does nothing otherwise
     make_function, fill_function        do the same for functions
     make_dispatcher, fill_dispatcher    do the same for functions made by `functools.singledispatch`
 
-In messages a class is its id and its definition, as bytes that are made once and kept:
+In a message, a class is its id and its definition. A definition is made once, as bytes, and kept:
 
     load(id, definition)    the class that is known already, or one that is made from the definition
 
@@ -18,15 +18,15 @@ than before. A change inside such an object is not noticed.
 
 Functions and their globals:
 
-    one that `__main__` has under its name    is recognized, where it came from and where it was sent before
+    one that `__main__` has under its name    is recognized at its origin, and where it was sent before
     any other: a lambda, a closure            is a new one each time, with the values that it uses now
 
-In a worker `__main__` is not the user's script but a module that is filled with what arrives (`FILLED`). A
-class or function that has a name in the script's `__main__` gets the same name there, unless the name is
-taken. So pickle and multiprocessing find it. If a `Pickler` with `into_main` sends a function, the function
-uses that module's globals; in the process that it came from, it uses the script's.
+In a worker, `__main__` is not the user's script but a module that is filled with what arrives (`FILLED`). A
+class or function that has a name in the script's `__main__` gets the same name in the worker's, unless the
+name is taken. So pickle and multiprocessing find it. A function that is sent by a `Pickler` with `into_main`
+uses the globals of the worker's `__main__`. When it comes back to its own process, it uses the script's.
 
-Streams name these functions, so `pickle.loads` alone can read them.
+Streams name the functions of this file, so `pickle.loads` alone can read them.
 """
 
 from __future__ import annotations
@@ -59,30 +59,30 @@ from launchpad.courier.codec import (
 from launchpad.courier.interruptions import RLock
 
 FILLED = "__filled_by_launchpad__"
-"""The name in a module `__main__` that says that it is filled with what arrives."""
+"""A name that a module `__main__` has if it is filled with what arrives."""
 
 _SPAWNED_MAIN = "__mp_main__"
-"""The name under which a process that multiprocessing spawned imports the script; others don't have it."""
+"""The name under which a process that multiprocessing spawned imports the script. No other process has it."""
 
 _KEPT = "__courier_definition__"
 _LARGE = 1 << 20
 _not_kept: weakref.WeakSet[type] = weakref.WeakSet()
 
-_CachedFunction: Any = type(functools.lru_cache(abs))  # what `functools.lru_cache` makes
+_CachedFunction: Any = type(functools.lru_cache(abs))  # the type of these functions
 _dispatcher: Any = functools.singledispatch(abs)
-_DISPATCHER_CODE = _dispatcher.__code__  # of each function that `functools.singledispatch` makes
+_DISPATCHER_CODE = _dispatcher.__code__  # all of these functions share it
 
 _unfinished: weakref.WeakSet[type | types.FunctionType] = weakref.WeakSet()
 _functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
 _ids: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
-_here = uuid.uuid4().hex  # the same after a fork: there the script's globals are, too
+_here = uuid.uuid4().hex  # a forked child has the same, because it has the script's globals, too
 # Held to make a class or a function, so that threads that read the same one at the same time get the same
 # object. Reentrant, because a metaclass may unpickle while it makes a class.
 _lock = fork.free_in_child(RLock())
 
 
 def _reduce_code(code: types.CodeType) -> tuple[Any, ...]:
-    """Reduce code with the name of its file, for tracebacks; cloudpickle leaves it out since 3.1.3."""
+    """Reduce code with its file's name, which tracebacks show. cloudpickle omits the name since 3.1.3."""
     kind, arguments = _private._code_reduce(code)
     return kind, (*arguments[:10], "".join(code.co_filename), *arguments[11:])
 
@@ -119,7 +119,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         """Reduce an object as cloudpickle does, but wrap cloudpickle's functions in those of this file."""
         tensors.check(obj)
         if obj is dataclasses.MISSING:
-            return "MISSING"  # a name in its module, which compares values with this very object
+            return "MISSING"  # its name in `dataclasses`, which compares values with this very object
         if module_generators.is_kept(obj):
             return module_generators.by_name(obj)
         keeps = self.keeps_definitions and isinstance(obj, type)
@@ -152,7 +152,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
             state[0].pop(_KEPT, None)
             pydantic_models.leave_built(state[0])
             if recipe.__name__ == "_make_skeleton_class" and vars(obj).get("__slots__"):
-                # cloudpickle sets them after the class is made, when they have no effect any more.
+                # cloudpickle sets `__slots__` after the class is made, when it has no effect any more.
                 kind, its_name, bases, namespace, *others = arguments
                 namespace = {**namespace, "__slots__": obj.__slots__}
                 arguments = kind, its_name, bases, namespace, *others
@@ -197,17 +197,18 @@ def _with_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Any
 
 
 def _keep(kind: type) -> _Definition | None:
-    """Store the definition of a class in the class; None if it is large or takes no attributes."""
+    """Store the definition of a class in the class. Return None if it is too large or can't be stored."""
     if kind in _not_kept:
         return None
     body = dumps(kind, 5, keeps_definitions=False)
     definition = _Definition(kind, body)
     try:
-        # A large one isn't kept: objects that several classes use are in the definition of each.
+        # A large definition isn't kept, because each class would keep its own copy of the objects that
+        # several use.
         if len(body) < _LARGE:
             type.__setattr__(kind, _KEPT, definition)
             return definition
-    except TypeError:  # its metaclass is written in C
+    except TypeError:  # the metaclass is written in C
         pass
     _not_kept.add(kind)
     return None
@@ -217,7 +218,8 @@ class _Definition:
     """A class as bytes, kept in an attribute of the class, so that both are freed together."""
 
     def __init__(self, kind: type, definition: bytes) -> None:
-        # Weak, because `vars` of the class, with this in it, may make another class.
+        # The reference is weak, because `vars` of the class contain this object, and another class may be
+        # made from them.
         self._kind = weakref.ref(kind)
         self._parts = list(_parts_of(kind))
         self.arguments = _private._get_or_create_tracker_id(kind), definition
@@ -253,7 +255,7 @@ def _parts_of(kind: type) -> Iterator[object]:
             names = _private._extract_code_globals(part.__code__)
             values = [part.__code__, *map(part.__globals__.get, names)]
             for cell in part.__closure__ or ():
-                with contextlib.suppress(ValueError):  # it is empty
+                with contextlib.suppress(ValueError):  # the cell is empty
                     values.append(cell.cell_contents)
         else:
             values = [getattr(part, name, None) for name in _HOLDS_FUNCTIONS]
@@ -290,7 +292,7 @@ def load(tracker_id: str, definition: Any) -> type:
 
 
 def make(recipe: Callable[..., type], *arguments: Any) -> type:
-    """Return the class of this recipe: the one that is here already, or an empty one."""
+    """Return the class of this recipe: the one that is here already, or a new, empty one."""
     classes = _known_classes()
     with _lock:
         is_new = not any(

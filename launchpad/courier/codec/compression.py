@@ -1,14 +1,14 @@
 """Compressed messages, for networks that are slower than zlib.
 
-The caller asks for them (`client.with_options(compress=True)`); the answer to a compressed call is
-compressed too. Small messages are sent as they are, and so is a part that doesn't get smaller.
+The caller asks for compression (`client.with_options(compress=True)`). The answer to a compressed call is
+compressed, too. Small messages are sent as they are, and so are parts that don't get smaller.
 
 Both ends call `pack_if_worthwhile` before they send a message, and `unpack_if_packed` before they decode
 one. Code that handles many small calls first checks for the option, or for headers, by itself: an `if` costs
 nothing, and calling a function does.
 
-The header of a compressed frame has eight bytes for the body and eight for each buffer: its size before
-compression, or 0 if it is not compressed.
+The header of a compressed frame has eight bytes for the body and eight for each buffer: the size before
+compression, or 0 for a part that is not compressed.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def unpack_if_packed(
     buffers: Sequence[framing.Chunk],
     max_bytes: int,
 ) -> tuple[framing.Chunk, Sequence[framing.Chunk]]:
-    """Return a message as it was before `pack_if_worthwhile`; its headers say how.
+    """Return a message as it was before `pack_if_worthwhile`. Its headers contain the sizes.
 
     Raises:
-        ProtocolError: see `unpack`.
+        ProtocolError: As for `unpack`.
     """
     header = headers.get(framing.COMPRESSED)
     if header is None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 
 def reducers(connection: Any) -> dict[type, Callable[[Any], Any]]:
-    """Return reducers that refuse the ends of pipes, by their types in `multiprocessing.connection`."""
+    """Return reducers that refuse the pipe ends of `multiprocessing.connection`, by type."""
     names = ("Connection", "PipeConnection")
     return {getattr(connection, name): _refuse for name in names if hasattr(connection, name)}
 

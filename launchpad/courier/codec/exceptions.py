@@ -1,14 +1,15 @@
-"""Exceptions as bytes, with arguments, attributes and notes, and with the exceptions that belong to them.
+"""Exceptions as bytes, with arguments, attributes and notes, and with causes, contexts and group members.
 
 Pickle rebuilds an exception by calling its class with `args`. This fails for a class whose constructor takes
-anything else, and cause and context are lost. Here:
+other arguments, and it loses cause and context. Here:
 
-1. No constructor of the user's is called: Python's own base class gets the arguments, and then all attributes
-   are set. A class that defines how it is pickled (`__reduce__`) is pickled in its own way.
-2. Members of a group, cause and context are pickled one by one. One that cannot be rebuilt on the other side
-   is a RemoteError there, with its text, and also of its own type if that can be imported.
+1. No constructor of a user is called. Python's own base class gets the arguments, and then all attributes are
+   set. A class that defines how it is pickled (`__reduce__`) is pickled in its own way.
+2. Members of a group, cause and context are pickled one by one. If one of them can't be rebuilt on the other
+   side, it becomes a RemoteError with its text. If its type can be imported there, the RemoteError is also of
+   this type.
 
-    encode ──▶ pickled _Parts of one; or of a _Family: a record for each ──▶ pickle.loads ──▶ the exception
+    encode ──▶ pickled _Parts; of several exceptions: a _Family ──▶ pickle.loads ──▶ the exception
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _OWN_WAYS = frozenset({"__reduce__", "__reduce_ex__"})
 class _Record(NamedTuple):
     """One exception of several, which refers to the others by their index."""
 
-    whole: bytes | None  # the exception; of a group, its class and attributes
+    whole: bytes | None  # the exception, or a group's class and attributes
     kind: bytes | None  # its class and attributes, in case it cannot be rebuilt
     name: str
-    text: str  # its repr; of a group, its message
-    members: Sequence[int] | None  # of a group
+    text: str  # its repr, or a group's message
+    members: Sequence[int] | None  # indexes of a group's members
     cause: int
     context: int
 
@@ -90,8 +91,8 @@ def encode(error: Exception, try_encode: TryEncode, describe: Callable[[Any], st
 def is_of_another_call(error: BaseException) -> bool:
     """Return True if the error is of a call that the method itself made.
 
-    It must not look like a failure of our caller's own call: a NotSent that came back as itself would say
-    that repeating is safe.
+    Our caller must not take it for a failure of its own call: a NotSent that arrived as itself would say that
+    repeating that call is safe.
     """
     return isinstance(error, CourierError) and not isinstance(error, RemoteError)
 
@@ -104,9 +105,9 @@ def sendable(attributes: dict[str, Any], try_encode: TryEncode) -> dict[str, Any
 
 
 def attach_remote_traceback(error: BaseException, remote: RemoteTraceback) -> None:
-    """Make `remote` the cause of an exception; the former cause follows it, and is not shown twice."""
+    """Make `remote` the cause of an exception. The former cause follows `remote`, and is not shown twice."""
     remote.__context__ = error.__cause__ or error.__context__
-    remote.__suppress_context__ = True  # its text shows them
+    remote.__suppress_context__ = True  # the text of `remote` shows them
     object.__setattr__(error, "__cause__", remote)  # a class may refuse to have attributes set
 
 
@@ -134,7 +135,7 @@ class _Parts:
 
 
 class _Family:
-    """A wrapper that pickles as the first of several exceptions, with the others where they belong."""
+    """A wrapper for several exceptions, which pickles as the first one, with the others where they belong."""
 
     def __init__(self, records: list[tuple[Any, ...]]) -> None:
         self._records = records
@@ -157,7 +158,7 @@ def _make(
     base: Any = next(ancestor for ancestor in kind.__mro__ if not ancestor.__flags__ & _HEAP_TYPE)
     error: BaseException = base.__new__(kind, *arguments)
     base.__init__(error, *arguments)
-    # Not the class's own `__setattr__`: it may refuse, as that of a frozen dataclass does.
+    # The class's own `__setattr__` may refuse, as that of a frozen dataclass does.
     object.__setattr__(error, "args", args)
     _set_attributes(error, attributes)
     return error

@@ -2,7 +2,7 @@
 
 An iterator is a stream if nothing else can be meant by it: it is one of Python's own (a generator, `map`,
 `zip`, an iterator of `itertools`, an iterator over a list or a dict), or one of ours. Any other object with
-`__next__`, such as an open file or a sampler, is pickled. `lp.stream` declares it a stream.
+`__next__`, such as an open file or a sampler, is pickled, unless `lp.stream` declares it a stream.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _lock = fork.free_in_child(Lock())
 
 
 def warn(message: object, encode: Encode) -> None:
-    """Warn once of each class and function in a large message that is large by itself."""
+    """Warn of each class and function in a message that is large by itself, but only once of each."""
     for code in _code_in(message):
         with _lock:
             if code.__qualname__ in _warned_of:

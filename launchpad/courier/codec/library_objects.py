@@ -1,9 +1,9 @@
-"""Reducers for objects of Python's own library that pickle refuses, and that scripts make beside their code.
+"""Reducers for objects of Python's own library that scripts make beside their code, and that pickle refuses.
 
-    functools.cached_property           arrives with a lock of its own, which it has in Python 3.11 only
+    functools.cached_property           arrives with a new lock; it has a lock in Python 3.11 only
     threading.local                     arrives empty, as a new thread finds it
     contextvars.ContextVar              arrives with its default, as a new thread finds it
-    weak dictionaries                   arrive with entries that something else there keeps alive: mostly none
+    weak dictionaries                   arrive with entries that something else keeps alive there: mostly none
     NewType, ParamSpec, TypeVarTuple    arrive whole if they are of `__main__`; pickle sends only the name
     `type X = …`                        arrives whole, in the same way
 

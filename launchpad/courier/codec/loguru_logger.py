@@ -8,7 +8,7 @@ from typing import Any
 
 
 def reduced(obj: Any) -> Any:
-    """Reduce a logger of loguru's, for pickle; return NotImplemented for anything else."""
+    """Reduce a loguru logger, for pickle; return NotImplemented for anything else."""
     kind = type(obj)
     if (kind.__module__, kind.__name__) != ("loguru._logger", "Logger"):
         return NotImplemented

@@ -1,4 +1,4 @@
-"""Generators of random numbers that belong to a module, which has their methods as functions.
+"""Random number generators that belong to a module, which offers their methods as functions.
 
 `from random import random` imports a method of such a generator. If the method were pickled together with
 the generator, its state would travel, too, and the receiver would draw the same numbers. So the generator

@@ -1,8 +1,8 @@
 """Lists, tuples and dicts of arrays, encoded with the arrays separate from their containers.
 
-Pickle spends most of its time for such a value on the arrays, one by one. Here it gets only a skeleton of
-the value, with a hole for each array. The bytes of all arrays follow in one piece, and the receiver makes
-the arrays over this memory:
+Pickle spends most of its time for such a value on the arrays, one by one. Here pickle gets only a skeleton of
+the value, with a hole for each array. The bytes of all arrays follow in one piece, and the receiver makes the
+arrays over this memory:
 
     [a, {"b": b}]    the pickle of [○, {"b": ○}] · "<f4 84;<f4 3,4" · the bytes of a and b
 
@@ -19,11 +19,12 @@ from typing import Any
 
 from launchpad.courier.codec import arrays
 
-MOST_BYTES = 64 << 10  # in all arrays together; more are better left out of the stream
-# Containers and arrays, and the items of the last container. A value with more is for pickle.
+MOST_BYTES = 64 << 10  # of all arrays together; larger arrays are better left out of the stream
+# The most containers and arrays in a value, plus the items of any one container. Pickle encodes values with
+# more.
 _MOST_VALUES = 500
 
-# How far to look for the first array: this many items of each container, and this deep.
+# The search for the first array looks at this many items of each container, and this deep.
 _LOOKED_AT = 8
 _DEPTH = 4
 
@@ -46,7 +47,7 @@ _leave_out: Any = [].count  # a function in C that returns 0
 
 _MOST_KNOWN = 200
 _Place = tuple[Any, tuple[int, ...], Any, int, str]
-# By the descriptions in a stream: the places of the arrays, and the indexes of those that are read-only.
+# For the descriptions in a stream: the places of the arrays, and the indexes of the read-only arrays.
 _places: dict[bytes, tuple[list[_Place], list[int]]] = {}
 
 

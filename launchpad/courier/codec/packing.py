@@ -26,7 +26,7 @@ class PackedItem:
         self.buffers = buffers
 
     def __len__(self) -> int:
-        """Return its size in bytes."""
+        """Return the item's size in bytes."""
         return len(self.body) + sum(memoryview(buffer).nbytes for buffer in self.buffers)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -37,7 +37,7 @@ Item = bytes | PackedItem
 
 
 def pack(value: object, *, copy: bool = False) -> Item:
-    """Return the item of a value. With `copy` it has copies of the arrays, so that it can be sent later.
+    """Return the item of a value. With `copy`, the item has copies of the arrays, so it can be sent later.
 
     Raises what pickling raises.
     """

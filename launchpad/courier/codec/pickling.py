@@ -1,8 +1,8 @@
 """Values and exceptions as bytes.
 
-Plain pickle first, because it is fast and both sides can import most things; cloudpickle only for
-what needs it: when plain pickle raises, or when the stream names `__main__`, whose classes the
-other side cannot import. Buffers of 4 KiB and more stay out of band (PEP 574): they are never
+Plain pickle comes first, because it is fast and both sides can import most things. cloudpickle encodes only
+the values that need it: those for which plain pickle raises, and those whose stream names `__main__`, whose
+classes the other side can't import. Buffers of 4 KiB and more stay out of band (PEP 574). They are never
 copied on the way out, and arrive private and writable.
 
 An exception travels in an envelope of six parts. The two pickles are separate from the texts, and may
@@ -64,10 +64,10 @@ Dumps = Callable[[object, int, Callable[[Any], bool]], bytes]
 def encode(value: object, dumps_by_value: Dumps | None = None) -> tuple[bytes, list[memoryview]]:
     """Pickle `value`; return the stream, and the buffers that the stream leaves out.
 
-    `pickle.loads(stream, buffers=buffers)` is the way back; buffers become part of the value.
+    `pickle.loads(stream, buffers=buffers)` restores the value. The buffers become part of it.
 
     Args:
-        dumps_by_value: Called for values that pickle cannot encode alone; by default `by_value.dumps`.
+        dumps_by_value: Pickles values that pickle alone can't encode; `by_value.dumps` by default.
     """
     kind = type(value)
     if kind in SCALARS:
@@ -90,7 +90,7 @@ def encode(value: object, dumps_by_value: Dumps | None = None) -> tuple[bytes, l
             if min(map(len, buffers)) >= _OUT_OF_BAND_FROM:
                 return body, buffers
     except Exception as error:
-        # Leave the `except`, so that an error of cloudpickle's does not have this one as its context.
+        # Leave the `except` block first, so that an error of cloudpickle doesn't get this one as its context.
         failed = error.with_traceback(None)
     return _encode_again(value, failed, dumps_by_value)
 
@@ -112,7 +112,8 @@ def _pickle(value: object) -> tuple[bytes, list[pickle.PickleBuffer]]:
         pickle_buffers: list[pickle.PickleBuffer] = []
         return _dumps(value, 5, buffer_callback=pickle_buffers.append), pickle_buffers
     reused = _of_thread.pickler
-    # While it is in use, code that `dump` calls must not find it. And if `dump` fails, it is not kept.
+    # While the Pickler is in use, code that `dump` calls must not find it. If `dump` fails, the Pickler is
+    # not kept.
     _of_thread.pickler = None
     if reused is None or reused.table is not table:
         reused = _ReusedPickler(table)
@@ -281,7 +282,7 @@ def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exce
     type_name = envelope.type_name
     loaded = _try_decode(envelope.error)
     if isinstance(loaded, RemoteError) and (loaded.server, loaded.method) == (server, method):
-        return loaded  # the server's own words about this call: they say all there is to say
+        return loaded  # the server's own error about this call needs nothing more
     error: Exception
     if isinstance(loaded, Exception):
         error = loaded
@@ -353,21 +354,21 @@ def open_error(body: Chunk) -> Envelope:
 
 
 class _Unsent(NamedTuple):
-    """A mark, instead of an exception, for a method that succeeded, but whose result cannot be pickled."""
+    """A mark, sent instead of an exception, for a successful method whose result can't be pickled."""
 
     what: str
     why: str
 
 
 def _suggest_stream(value: object, verb: str) -> str:
-    """Suggest lp.stream for an iterator that is no stream of itself; empty for other values."""
+    """Suggest lp.stream for an iterator that isn't a stream by itself; return "" for other values."""
     if not is_iterator(type(value)):
         return ""
     return f". It is an iterator: to send its items one after the other, {verb} lp.stream(it)"
 
 
 def describe_culprit(value: object) -> str:
-    """Return ` because of .cfg['lock'], a _thread.lock`; empty if it is the value itself."""
+    """Return ` because of .cfg['lock'], a _thread.lock`; empty if the value itself is at fault."""
     path, part = unpicklable.find_culprit(value, _can_encode)
     return f" because of {path}, a {_name_of(type(part))}" if path else ""
 
@@ -396,7 +397,7 @@ def _try_encode(value: object) -> bytes | None:
 def _try_decode(body: bytes | None) -> Any:
     try:
         return _loads(body) if body is not None else None
-    except BaseException:  # whatever a constructor of the user's raises
+    except BaseException:  # a user's constructor may raise anything
         return None
 
 
@@ -419,5 +420,5 @@ def _format(error: BaseException) -> str:
         trace = trace.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, trace))
-    except Exception as failure:  # a __str__ of the user's that raises
+    except Exception as failure:  # a user's `__str__` raised
         return f"{_repr_of(error)}\n(its traceback cannot be shown: {_repr_of(failure)})\n"

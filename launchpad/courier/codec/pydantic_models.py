@@ -1,8 +1,8 @@
-"""pydantic's models and validated functions of a script, which travel by value.
+"""Pydantic models and validated functions of a script, which travel by value.
 
-From its fields a model builds a validator and a serializer, in Rust, which refer to the model itself. They
-cannot be built while the class that they refer to is not finished. So they are not sent, but built again
-where the model arrives; those of `validate_call` are built at the first call.
+A model builds a validator and a serializer from its fields, in Rust. Both refer to the model's class, and
+can't be built while that class is unfinished. So they are not sent, but built again where the model arrives.
+The validator of a `validate_call` function is built at the first call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def build(kind: type) -> None:
     if "__pydantic_fields__" not in vars(kind):
         return
     model: Any = kind
-    # If another class that it refers to is unfinished, pydantic tries again when the model is used.
+    # If the model refers to another class that is unfinished, pydantic tries again when the model is used.
     if hasattr(kind, "model_rebuild"):
         model.model_rebuild(force=True, raise_errors=False)
     else:

@@ -1,13 +1,15 @@
 """Reducers for arrays and tensors: numpy's as in arrays.py, those of torch and jax as buffers.
 
-Torch and jax by themselves copy every byte into the stream, torch through a zip archive. Here a tensor in
-main memory is pickled as a buffer, and rebuilt over the memory into which the buffer was received. This file
-imports no library: a process that has a tensor has imported its library already. Other tensors (on a GPU,
-sparse, quantized) are pickled as their library does it, but a view is sent without the rest of its base. A
-tensor that is part of a graph of gradients is refused: torch would send a copy without the graph.
+By themselves, torch and jax copy every byte into the stream; torch does it through a zip archive. Here a
+tensor in main memory is pickled as a buffer, and rebuilt over the memory into which the buffer was received.
+This file imports no library: a process that has a tensor has imported its library already. Other tensors (on
+a GPU, sparse, quantized) are pickled as their library does it, but a view is sent without the rest of its
+base. A tensor that is part of a graph of gradients is refused, because torch would send a copy without the
+graph.
 
-States are pickled as torch does it (`native_reducers`), so that a process without launchpad can read them.
-Payloads are pickled in either way (`strided_reducers`), so that each tensor keeps its strides.
+States are pickled as torch does it (`native_reducers`), so that a process without launchpad can read them. In
+payloads, contiguous tensors are pickled as buffers, and others as torch does it (`strided_reducers`), so that
+each tensor keeps its strides.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def strided_reducers() -> dict[type, Reducer]:
 def dispatch_table() -> dict[type, Reducer]:
     """Return the dispatch table for a Pickler: `reducers` and those of `copyreg`.
 
-    Empty if there are no `reducers`.
+    The table is empty if there are no `reducers`.
     """
     global _table, _table_state
     state = len(sys.modules), len(copyreg.dispatch_table)
@@ -88,7 +90,7 @@ def dispatch_table() -> dict[type, Reducer]:
 def check(value: object) -> None:
     """Raise RuntimeError for a tensor whose gradient would be cut, as `torch.multiprocessing` does."""
     torch = sys.modules.get("torch")
-    kind = getattr(torch, "Tensor", None)  # None while it is being imported
+    kind = getattr(torch, "Tensor", None)  # None while torch is being imported
     if kind is not None and isinstance(value, kind):
         tensor: Any = value
         if tensor.requires_grad and not tensor.is_leaf:
@@ -127,7 +129,7 @@ def _reduce_with_strides(tensor: Any) -> Any:
 
 
 def _reduce_natively(tensor: Any) -> Any:
-    """Reduce a tensor as torch does it, but a view to its own elements; torch sends the view's whole base.
+    """Reduce a tensor as torch does it, except that a view is sent without the rest of its base.
 
     Nothing is lost by this, because a base and its view are no longer connected once they are pickled.
     """

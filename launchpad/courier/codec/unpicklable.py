@@ -16,8 +16,8 @@ Step = tuple[str, Any]
 def find_culprit(value: Any, can_be_sent: Callable[[Any], bool]) -> Step:
     """Return the path to the innermost part of `value` that can't be sent (`.cfg['lock']`), and the part.
 
-    Follows pickle: looks at the state that an object gives to pickle, not at all of its attributes. If no
-    part is at fault, the path is empty, and the part is `value` itself.
+    The search follows pickle: it looks at the state that an object gives to pickle, not at all of its
+    attributes. If no part is at fault, the path is empty, and the part is `value` itself.
     """
     # The objects are kept, because ids are unique only while the objects exist.
     visited = {id(value): value}
@@ -42,7 +42,7 @@ def find_culprit(value: Any, can_be_sent: Callable[[Any], bool]) -> Step:
 
 def _parts(value: Any) -> Iterator[Step]:
     """Yield the parts of `value` that pickle would visit next, each with its step in the path."""
-    if isinstance(value, types.FunctionType):  # which cloudpickle sends with all that it uses
+    if isinstance(value, types.FunctionType):  # cloudpickle sends it with all that it uses
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # not assigned yet
                 yield f".<closure {name}>", cell.cell_contents
@@ -60,7 +60,7 @@ def _parts(value: Any) -> Iterator[Step]:
         return
     try:
         reduced = value.__reduce_ex__(5)
-    except Exception:  # it is the culprit
+    except Exception:  # this is the culprit
         return
     if not isinstance(reduced, tuple):
         return

@@ -9,13 +9,13 @@ A connection opens with a handshake (handshake.py). After that both sides send f
          2     2  length of the method name
          4     2  number of buffers n
          6     2  length of the headers
-         8     8  call id, chosen by the caller; in frames of a stream its number (server/stream_call.py)
+         8     8  call id, chosen by the caller; in a stream's frames its number (server/stream_call.py)
         16     8  length of the body
         24     8  time left to the call in µs, 0 for no limit
         32        method name (utf-8) · headers · n lengths (8 bytes each) · body · n buffers
 
-All numbers are little-endian. The body is a pickle, and the buffers are the ones that the pickle left out
-of band (PEP 574). Headers cost nothing in frames that have none, as most do. A `FrameDecoder` works like
+All numbers are little-endian. The body is a pickle, and the buffers are those that the pickle left out of
+band (PEP 574). Most frames have no headers, which then cost nothing. A `FrameDecoder` works like
 `asyncio.BufferedProtocol`: it provides the memory for the next bytes. So a small frame costs one read into
 memory that is reused, and a large frame is read directly into its own memory.
 """
@@ -36,7 +36,8 @@ class SharedChunks(list[Chunk]):
     """Buffers in memory that goes back to the other side when no array uses it any more."""
 
 
-# Nearly all calls end with RESULT or ERROR. No other answer has a smaller number: `kind <= ERROR` finds both.
+# Nearly all calls end with RESULT or ERROR. No other answer has a smaller number, so `kind <= ERROR` finds
+# both.
 CALL, RESULT, ERROR, CANCEL, NOT_RUN = range(1, 6)
 STREAM, ITEM, END, CREDIT, ITEMS, CALLS, RESULTS = range(6, 13)
 KINDS = {
@@ -71,8 +72,8 @@ COMPRESSED = 3  # body and buffers are compressed; the sizes they had (codec/com
 ARGUMENT_STREAMS = 4  # how many arguments are streams (server/stream_call.py)
 RECORDED = 5  # the number of a call that its caller records (telemetry/recording.py)
 
-# Courier's own methods, which every server has beside its object's. They have a slash, so none can be
-# written as `client.name`.
+# The names of courier's own methods, which every server has in addition to its object's. Each contains a
+# slash, so none can be written as `client.name`.
 BUILTIN_PREFIX = b"courier/"
 LIST_METHODS = BUILTIN_PREFIX + b"list_methods"
 HEALTH = BUILTIN_PREFIX + b"health"
@@ -81,16 +82,17 @@ WAITS = BUILTIN_PREFIX + b"waits"
 ATTACH = BUILTIN_PREFIX + b"attach"
 
 MAGIC = 0xC7
-HEADER = struct.Struct("<BBHIQQQ")  # buffers and headers as one number, because both are usually 0
+# The number of buffers and the length of the headers are one field, because both are usually 0.
+HEADER = struct.Struct("<BBHIQQQ")
 _HEADER_SIZE = HEADER.size
 _TAG = struct.Struct("<BH")
 _LENGTH = struct.Struct("<Q")
 
 _TINY = 512  # up to this size there is an unpacker for each size, made when it is needed
 SMALL = 64 << 10  # up to this size a copy is cheaper than a second entry in the gather list
-# Room for a body that is worth a copy rather than a read of its own, and for the headers before it.
+# Room for the headers, and for a body that is better copied than read into memory of its own.
 SCRATCH_BYTES = 80 << 10
-_DIRECT_FROM = 32 << 10  # from here a part is read into its own memory, past the scratch buffer
+_DIRECT_FROM = 32 << 10  # larger parts are read into their own memory, not into the scratch buffer
 
 _pack = HEADER.pack
 _unpack_from = HEADER.unpack_from
@@ -162,19 +164,19 @@ def decode_headers(data: Chunk) -> dict[int, bytes]:
 
 
 def size(body: Chunk, buffers: Sequence[Chunk]) -> int:
-    """Return the bytes of body and buffers, without the frame's own header."""
+    """Return the size of body and buffers in bytes, without the frame's own header."""
     if len(buffers) == 1:
         return len(body) + memoryview(buffers[0]).nbytes
     return len(body) + sum([memoryview(buffer).nbytes for buffer in buffers])
 
 
 def is_goaway(frame: Fields) -> bool:
-    """Return True if the server is stopping: calls that it has not answered by now have not run."""
+    """Return True for the frame of a stopping server: calls that it has not answered by now have not run."""
     return frame[:2] == (NOT_RUN, 0)
 
 
 def with_timeout(head: bytes, timeout_us: int) -> bytes:
-    """Return a frame, or the first chunk of one, with another time left to the call."""
+    """Return a frame, or the first chunk of one, with the call's remaining time replaced."""
     return head[: _HEADER_SIZE - 8] + struct.pack("<Q", timeout_us) + head[_HEADER_SIZE:]
 
 
@@ -192,7 +194,7 @@ def check_limits(name_len: int, n_buffers: int, headers_len: int = 0) -> None:
 
 
 def _check_size(n_bytes: int, limit: int) -> None:
-    """Raise ProtocolError above the limit, which an honest peer knows from the handshake."""
+    """Raise ProtocolError if the size is above the limit, which an honest peer knows from the handshake."""
     if n_bytes > limit:
         raise ProtocolError(f"a message of {n_bytes} bytes; the limit is {limit}")
 
@@ -208,9 +210,9 @@ class FrameDecoder:
     Not thread-safe. Once it raises ProtocolError, close the connection.
 
     Args:
-        max_bytes: the largest message to take.
-        scratch_bytes: how much to read at once.
-        most_scratch_bytes: the same, once that much is there to be read.
+        max_bytes: The largest message to accept.
+        scratch_bytes: How many bytes to read at once in the beginning.
+        most_scratch_bytes: How many bytes to read at once at most. The buffer grows when a read fills it.
     """
 
     def __init__(
@@ -277,7 +279,7 @@ class FrameDecoder:
         return frames
 
     def received_alone(self, n: int) -> Fields | None:
-        """Return the frame if the `n` bytes are exactly one, as they nearly always are; else None.
+        """Return the frame if the `n` bytes are exactly one frame, as they nearly always are; else None.
 
         If it returns None, nothing has changed, and `received` may be called for the same `n`.
         """
@@ -285,7 +287,8 @@ class FrameDecoder:
             return self._received_alone_larger(n)
         unpack = _unpack_all[n]
         magic, kind, name_len, extra, call_id, body_len, timeout_us, body = unpack(self._scratch)
-        # If the lengths fit, the header is new, too, and not that of an earlier frame.
+        # If the lengths add up to `n`, all of the header is new. Otherwise a part of it may be that of an
+        # earlier frame.
         if (
             _HEADER_SIZE + name_len + body_len != n
             or extra
@@ -299,7 +302,7 @@ class FrameDecoder:
         return kind, call_id, b"", body, (), timeout_us, b""
 
     def _received_alone_larger(self, n: int) -> Fields | None:
-        """Do the same for a frame that is larger, or has headers or buffers."""
+        """Do what `received_alone` does for a frame that is larger, or has headers or buffers."""
         scratch = self._scratch
         magic, kind, name_len, extra, call_id, body_len, timeout_us = _unpack_from(scratch)
         if magic != MAGIC or kind not in KINDS or not self.is_between_frames:
@@ -324,8 +327,8 @@ class FrameDecoder:
         return kind, call_id, method, body, buffers or (), timeout_us, headers
 
     def _parse(self, frames: list[Fields]) -> bool:
-        """Append the small frames that are complete; return True if a large one began, and was set aside."""
-        data = self._scratch[self._start : self._end].tobytes()  # cheaper to cut than a memoryview
+        """Append the small frames that are complete. Return True if a large frame began."""
+        data = self._scratch[self._start : self._end].tobytes()  # cheaper to slice than a memoryview
         at = 0
         end = len(data)
         while end - at >= _HEADER_SIZE:
@@ -353,10 +356,11 @@ class FrameDecoder:
 
 
 class _LargeFrame:
-    """A frame with buffers, or too large for the scratch buffer, on its way in.
+    """A frame that is being received and has buffers, or is too large for the scratch buffer.
 
-    Its parts are name, headers and table; the body; the buffers. Memory for a part is taken when the
-    part before it is complete, so a header alone cannot make us allocate what it promises.
+    The first part is name, headers and table, the second is the body, and each buffer is a part. Memory for a
+    part is allocated when the part before it is complete, so a header alone cannot make us allocate the sizes
+    that it claims.
     """
 
     def __init__(self, fields: tuple[int, ...], max_bytes: int) -> None:
@@ -376,11 +380,11 @@ class _LargeFrame:
 
     @property
     def missing(self) -> int:
-        """Bytes that the current part still lacks."""
+        """Number of bytes that the current part still lacks."""
         return len(self.part) - self.filled
 
     def advance(self, n: int) -> None:
-        """Count `n` bytes that were written to the current part, and begin the next if it is full."""
+        """Count `n` bytes that were written to the current part. If it is full, begin the next part."""
         self.filled += n
         while not self.missing and not self.is_complete:
             self._parts.append(self.part)

@@ -54,7 +54,7 @@ SERVER_HELLO_SIZE = _SERVER_HELLO.size
 
 
 class ClientHello(NamedTuple):
-    """The client's part of the handshake. Only the magic has been checked; the server decides on the rest."""
+    """The client's part of the handshake. Only the magic has been checked; the server checks the rest."""
 
     version: int
     flags: int
@@ -87,7 +87,7 @@ def encode_client_hello(
 def read_version(data: Chunk) -> int:
     """Return the version that the sender speaks, from the first START_SIZE bytes of either hello.
 
-    Raises ProtocolError if it is not a hello of courier's.
+    Raises ProtocolError if the data is not a courier hello.
     """
     magic, version, _, _ = _START.unpack_from(data)
     if magic != _MAGIC:
@@ -96,7 +96,7 @@ def read_version(data: Chunk) -> int:
 
 
 def decode_client_hello(data: Chunk) -> ClientHello:
-    """Decode a client's hello. Raises ProtocolError if it is not one of courier's."""
+    """Decode a client's hello. Raises ProtocolError if the data is not a courier hello."""
     magic, version, flags, token_len, max_bytes, token, name, *of_peer = _CLIENT_HELLO.unpack(data)
     if magic != _MAGIC or token_len > 64:
         raise ProtocolError("not a courier handshake")
@@ -115,7 +115,7 @@ def encode_server_hello(
 
 
 def decode_server_hello(data: Chunk) -> ServerHello:
-    """Decode a server's hello. Raises ProtocolError if it is not one of courier's."""
+    """Decode a server's hello. Raises ProtocolError if the data is not a courier hello."""
     magic, version, status, _, max_bytes, incarnation, boot, pid, name = _SERVER_HELLO.unpack(data)
     if magic != _MAGIC or status not in STATUSES:
         raise ProtocolError("not a courier handshake: something else listens at this address")
@@ -127,7 +127,7 @@ def decode_server_hello(data: Chunk) -> ServerHello:
 def boot_id() -> bytes:
     """Return the boot id, which is equal for processes that share a machine and its process table.
 
-    Zeros if it cannot be read.
+    Returns zeros if the boot id cannot be read.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:

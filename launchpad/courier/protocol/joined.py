@@ -1,12 +1,12 @@
-"""Frames with several small calls, which waited to be sent at the same time, and frames with their answers.
+"""Frames that carry several small calls, which waited to be sent at the same time, or several answers.
 
     CALLS      calls of one method, without deadline or headers
-    RESULTS    the return values of some of them
+    RESULTS    the return values of some of these calls
 
-    offset  size     field, of the body
+    offset  size     field of the body
     ──────  ───────  ───────────────────────────────────────────────────────────────
-         0  8 × n    the ids of the calls; n is where other frames have their call id
-     8 × n           the pickle of a list: the positional arguments, or the value, of each
+         0  8 × n    the ids of the calls; n is in the header, where other frames have their call id
+     8 × n           the pickle of a list: the positional arguments of each call, or its return value
 
 All arguments and values in these frames are small scalars, so that they can neither change nor fail while
 they wait. Pickling and unpickling them together costs a tenth of doing so one by one.
@@ -22,7 +22,7 @@ from typing import Any
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
 
-MOST = 128  # in a frame
+MOST = 128  # calls in a frame
 MOST_ARGS = 4
 LIMIT = 1 << 20  # bytes; a peer that takes this much at once takes any of these frames
 _LENGTH = 64
@@ -35,7 +35,7 @@ _loads = pickle.loads
 
 
 def is_small(value: object) -> bool:
-    """Return True if the value is small and scalar, so that it may share a frame."""
+    """Return True if the value is a small scalar, so that it may share a frame."""
     kind = type(value)
     if kind is int:
         return -_LARGEST_INT < value < _LARGEST_INT  # type: ignore[operator]
