@@ -68,9 +68,9 @@ _KEPT = "__courier_definition__"
 _LARGE = 1 << 20
 _not_kept: weakref.WeakSet[type] = weakref.WeakSet()
 
-_CachedFunction: Any = type(functools.lru_cache(abs))  # the type of these functions
+_CachedFunction: Any = type(functools.lru_cache(abs))  # functions with an `lru_cache`
 _dispatcher: Any = functools.singledispatch(abs)
-_DISPATCHER_CODE = _dispatcher.__code__  # all of these functions share it
+_DISPATCHER_CODE = _dispatcher.__code__  # the code of every `singledispatch` function
 
 _unfinished: weakref.WeakSet[type | types.FunctionType] = weakref.WeakSet()
 _functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
@@ -119,7 +119,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         """Reduce an object as cloudpickle does, but wrap cloudpickle's functions in those of this file."""
         tensors.check(obj)
         if obj is dataclasses.MISSING:
-            return "MISSING"  # its name in `dataclasses`, which compares values with this very object
+            return "MISSING"  # by name: `dataclasses` compares values with this very object
         if module_generators.is_kept(obj):
             return module_generators.by_name(obj)
         keeps = self.keeps_definitions and isinstance(obj, type)

@@ -19,7 +19,7 @@ _lock = fork.free_in_child(Lock())
 
 
 def warn(message: object, encode: Encode) -> None:
-    """Warn of each class and function in a message that is large by itself, but only once of each."""
+    """Warn once of each class and function of a message, if it is large by itself."""
     for code in _code_in(message):
         with _lock:
             if code.__qualname__ in _warned_of:

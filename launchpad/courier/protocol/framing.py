@@ -328,7 +328,7 @@ class FrameDecoder:
 
     def _parse(self, frames: list[Fields]) -> bool:
         """Append the small frames that are complete. Return True if a large frame began."""
-        data = self._scratch[self._start : self._end].tobytes()  # cheaper to slice than a memoryview
+        data = self._scratch[self._start : self._end].tobytes()  # bytes are cheaper to slice
         at = 0
         end = len(data)
         while end - at >= _HEADER_SIZE:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-_DAYS_BEFORE = 1.0  # clocks of two hosts differ
+_DAYS_BEFORE = 1.0  # because clocks of two hosts differ
 _DAYS_AFTER = 3650.0  # longer than any run; the key is dropped at the end of its run
 
 

@@ -30,8 +30,8 @@ class Credentials:
         credentials = lp.courier.make_credentials()         # in the launcher, once for a run
         lp.courier.keyring.add("tcp:", token, credentials)  # in every process of the run
 
-    It can be pickled, and the pickle contains the key: send it only where secrets may go. Its repr hides the
-    key. All three fields are PEM. Using them needs only Python's `ssl`.
+    Credentials can be pickled. The pickle contains the key, so send it only where secrets may go. The repr
+    hides the key. All three fields are PEM. Using them needs only Python's `ssl`.
     """
 
     ca_pem: bytes

@@ -4,7 +4,7 @@
     /run/user/1000/launchpad/3fb1/courier.token     for all servers whose sockets are in that directory
 
 Any user of a host can connect to its loopback addresses, and any caller of a server may run code there. So a
-server on a network asks for a token. If the user named no token, the server makes one and writes it to the
+server on a network asks for a token. If the user named no token, the server makes one and writes it to such a
 file. The directory doesn't depend on TMPDIR; $LAUNCHPAD_TOKENS_DIR names another one.
 
 Rules:
@@ -108,7 +108,7 @@ def find_beside(socket: str) -> bytes:
 
 
 def write_beside(folder: Path, token: bytes) -> None:
-    """Write a token file for the clients of all sockets in a private directory. Keep a file that exists.
+    """Write a token file for the clients of all sockets in a private directory. Keep an existing file.
 
     The file stays as long as the directory.
     """

@@ -5,13 +5,14 @@ mappings.take(fd)                                    # when a descriptor arrives
 buffers = mappings.receive(descriptor, lengths)      # of a message
 mappings.close()                                     # the arrays live on
 
-The arrays of one message are views of one lease. When the last of them has died, the lease ends, and a word
-in the segment says so. This costs no message, and works even after the connection has ended.
+The arrays of one message are views of one lease. When the last of these arrays is gone, the lease ends, and
+the receiver notes this in a word of the segment. This costs no message, and works even after the connection
+has ended.
 
 After a fork, parent and child would write into each other's arrays, because shared memory is not copied on
-write. So before a fork each lease gets a snapshot, a copy in a file of its own. The child maps the snapshot
-instead of the memory; from then on it is copied on write. All children that are forked before the arrays
-change share one snapshot. In the parent nothing changes.
+write. So before a fork each lease gets a snapshot, a copy in a file of its own. The child maps the snapshot,
+copied on write, instead of the shared memory. All children that are forked before the arrays change share one
+snapshot. In the parent nothing changes.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ MAX_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
 
 
 class MappedSegment:
-    """One segment of some process, mapped here."""
+    """A segment that is mapped into this process."""
 
     def __init__(self, fd: int, size: int) -> None:
-        self._end = 0  # of the longest message so far
+        self._end = 0  # the end of the longest message so far
         self.region = Region.map_file(fd, size)
         self.number: int = self.region.words[NUMBER]
 
@@ -84,10 +85,10 @@ class MappedSegment:
 
 
 class ReceivedLease(weakref.ref[Any]):
-    """Memory in use by the arrays of one message, the first `end` bytes of a region.
+    """The use of the first `end` bytes of a region by the arrays of one message.
 
-    It is a weak reference to the buffer that all of them are views of, and ends with it. A separate
-    `weakref.finalize` would cost as much as everything else.
+    The lease is a weak reference to the buffer of which all these arrays are views, and ends with the buffer.
+    A separate `weakref.finalize` would cost as much as everything else.
     """
 
     __slots__ = ("end", "has_ended", "mapping", "region", "serial", "snapshot")
@@ -97,15 +98,16 @@ class ReceivedLease(weakref.ref[Any]):
     serial: int
     end: int
     has_ended: bool
-    snapshot: Snapshot | None  # of the last fork
+    snapshot: Snapshot | None  # made for the last fork
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
     def finish(self) -> None:
-        """End the lease: the arrays have died.
+        """End the lease, because the arrays are gone.
 
-        May run in any thread, and inside the garbage collector: nothing that it calls may take a lock.
+        This may run in any thread, and inside the garbage collector. So nothing that it calls may take a
+        lock.
         """
         _active.discard(self)
         self.snapshot = None
@@ -114,7 +116,7 @@ class ReceivedLease(weakref.ref[Any]):
             self.mapping.give_back(self.serial)
 
     def keep_snapshot(self) -> None:
-        """Take a snapshot of what the arrays hold now, unless the last one still shows it. Raises OSError."""
+        """Take a snapshot of the arrays' contents, unless the last one still shows them. Raises OSError."""
         if self.snapshot is None or not self.snapshot.shows(self.region):
             self.snapshot = Snapshot(self.region, self.end)
 
@@ -125,9 +127,9 @@ class ReceivedLease(weakref.ref[Any]):
         _active.discard(self)
 
 
-# One of each per process, like its memory.
+# Each process has one of each, as it has its own memory.
 _active: set[ReceivedLease] = set()
-# By device and inode: connections to one process share its segments.
+# The key is device and inode, so that connections to one process share its segments.
 _mapped: weakref.WeakValueDictionary[tuple[int, int], MappedSegment] = weakref.WeakValueDictionary()
 
 # Held while a segment is mapped, and while a lease begins. Held also from the moment at which a fork looks
@@ -142,7 +144,7 @@ def _before_fork() -> None:
         try:
             lease.keep_snapshot()
         except BaseException as error:
-            # The child will share it, so it is never given back.
+            # The child will share the memory, so it is never given back.
             lease.abandon()
             # An OSError means that there is no memory, or no descriptor. Anything else was raised by a
             # signal handler.
@@ -161,7 +163,7 @@ def _after_fork_in_child() -> None:
     for lease in _active.copy():
         if lease.snapshot is not None:
             lease.region.show(lease.snapshot)
-        lease.abandon()  # only the parent gives it back
+        lease.abandon()  # only the parent gives the memory back
     _lock = RLock()
     _mapped = weakref.WeakValueDictionary()
 
@@ -174,7 +176,7 @@ os.register_at_fork(
 
 
 class MappedSegments:
-    """The segments that the peer at the other end of one connection has named.
+    """The segments in which the peer at the other end of one connection sends buffers.
 
     `take` and `receive` may be called by one thread at a time, `close` by any.
 
@@ -192,7 +194,8 @@ class MappedSegments:
     def take(self, fd: int) -> None:
         """Map the segment whose descriptor has arrived, and close `fd`.
 
-        If it can't be mapped, or is not a segment, it is lost; the message that names it then raises.
+        If the file can't be mapped, or is not a segment, it is lost. The message that refers to it then
+        raises.
         """
         try:
             status = segments.check_file(fd)
@@ -235,17 +238,17 @@ class MappedSegments:
         return mapping.open(serial, offsets, lengths)
 
     def close(self) -> None:
-        """Forget the segments. Arrays in them live on, and give them back when they die."""
+        """Forget the segments. Arrays in them stay valid, and give the memory back when they are gone."""
         self._mappings.clear()
         trimmer.check_now()
 
     def check(self, now: float) -> bool:
-        """Forget segments that will not be named again; return False if there are no others."""
+        """Forget segments that no message will use again. Return False if no others are left."""
         if self._is_peer_gone():
             self.close()
         for number, mapping in tuple(self._mappings.items()):
             words = mapping.region.words
-            # No message will name it again, and no array is alive in it.
+            # No message will use it again, and no array uses it now.
             if words[RETIRED] and words[RETIRED] == words[FREED]:
                 self._mappings.pop(number, None)
         return bool(self._mappings)

@@ -1,7 +1,7 @@
-"""A stretch of address space that shows a shared file, one level below Python's `mmap`.
+"""A range of addresses to which a shared file is mapped, one level below Python's `mmap`.
 
-Three things that `mmap` does not do: be mapped without keeping a descriptor open (before 3.13),
-take a copy without holding the GIL, and be replaced in place in a forked child.
+It does three things that `mmap` doesn't do: stay mapped without an open descriptor (`mmap` keeps one before
+Python 3.13), copy without holding the GIL, and be replaced in place in a forked child.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class Region:
         return cls(_check(_libc.mmap(0, size, _READ_WRITE, mmap.MAP_PRIVATE, fd, offset)), size)
 
     def make_array(self) -> ctypes.Array[ctypes.c_ubyte]:
-        """Return a buffer over all of it, which keeps the region alive and supports weak references."""
+        """Return a buffer over the whole region, which keeps it alive and supports weak references."""
         array = self._array_type.from_address(self.address)
         array.region = self  # type: ignore[attr-defined]
         return array
 
     def populate(self, end: int) -> None:
-        """Enter the first `end` bytes into the page table, which costs a tenth of one fault for each page.
+        """Enter the first `end` bytes into the page table, at a tenth of the cost of one fault for each page.
 
         The file must have its pages already. This is only a hint: failure affects nothing but speed.
         """
@@ -142,7 +142,7 @@ def _unmap(address: int, size: int) -> None:
         _libc.munmap(address, size)
 
 
-# `Py_buffer`, part of the stable ABI, on a machine of 64 bits: as many words, and the first is the address.
+# `Py_buffer` of the stable ABI. On a 64-bit machine it has this many words, and the first is the address.
 _PyBuffer = ctypes.c_void_p * 10
 _get_buffer = ctypes.pythonapi.PyObject_GetBuffer
 _get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)
@@ -153,7 +153,7 @@ _release_buffer.restype = None
 
 @contextlib.contextmanager
 def address_of(view: memoryview) -> Iterator[int]:
-    """Provide the address of a contiguous buffer, also of a read-only one, for which ctypes gives none."""
+    """Provide the address of a contiguous buffer. ctypes can't provide it if the buffer is read-only."""
     buffer = _PyBuffer()
     _get_buffer(view, buffer, 0)
     try:

@@ -15,8 +15,8 @@ bytes of a message are copied once, by the sender; the receiver's arrays lie in 
     offset  field
     ──────  ──────────────────────────────────────────────────────────────────────
          0  freed: the last serial whose arrays have died; written by the receiver
-        64  retired: the last serial there will be, 0 until then; by the sender
-        72  number: by which messages name the segment; by the sender
+        64  retired: the segment's last serial, 0 until it is known; by the sender
+        72  number: identifies the segment in messages; by the sender
   one page  the buffers of one message, each at the next multiple of 64
 
 Because of these rules arrays are private, and nothing leaks:
@@ -55,12 +55,13 @@ WORTHWHILE = 80 << 10
 MAX_BUFFERS = 3000  # more lengths might not fit into the headers, together with the other headers
 
 _ALIGNMENT = 64
-# The smallest part for buffers. Small, because an array that is kept keeps its segment.
+# The smallest size for buffers. It is small because an array that is kept keeps its whole segment.
 _SMALLEST = 128 << 10
-_NO_EXEC = 8  # MFD_NOEXEC_SEAL: Linux 6.3, where some systems require it
+_NO_EXEC = 8  # MFD_NOEXEC_SEAL, since Linux 6.3; some systems require it
 
 # A message has this instead of its large buffers: the number of the segment, among those of the sending
-# process; the serial of this use of it; and 1 if its file comes along, because the receiver has not seen it.
+# process; the serial of this use of the segment; and 1 if the segment's file comes along, because the
+# receiver has not seen it yet.
 DESCRIPTOR = struct.Struct("<QQQ")
 DESCRIPTOR_SIZE = DESCRIPTOR.size
 
@@ -99,7 +100,7 @@ def lay_out(lengths: Sequence[int]) -> tuple[list[int], int]:
 
 
 def file_size(end: int) -> int:
-    """Return the size of a segment for a message, in powers of two so that segments are reused.
+    """Return the size of a segment for a message. It is a power of two, so that segments are reused.
 
     A file in memory occupies only what has been written, so the rest costs nothing.
     """

@@ -46,7 +46,7 @@ class Segment:
         self._words = self._region.words
         self._words[NUMBER] = number
         self.written = 0  # the file has no pages beyond this offset
-        # The number of the last message in it, under which the receiver gives it back.
+        # The number of the last message in the segment. The receiver gives the segment back by this number.
         self.serial = 0
         self.peer_segments: PeerSegments | None = None  # the receiver of that message
         self._lease: weakref.ref[SegmentLease] | None = None
@@ -54,7 +54,7 @@ class Segment:
 
     @property
     def holder(self) -> SegmentLease | None:
-        """The lease that has not been released."""
+        """The lease of this segment that has not been released, if there is one."""
         lease = None if self._lease is None else self._lease()
         return None if lease is None or lease.is_released else lease
 
@@ -64,13 +64,13 @@ class Segment:
 
     @property
     def is_lost(self) -> bool:
-        """True if its connection has ended, so that it may never be given back."""
+        """True if the receiver's connection has ended, so that the segment may never be given back."""
         peer = self.peer_segments
         return peer is not None and peer.is_closed and not self.is_returned
 
     @property
     def is_returned(self) -> bool:
-        """True if no receiver has arrays in it, and no message under way names it."""
+        """True if no receiver has arrays in the segment, and no message on its way uses it."""
         return self._words[FREED] == self.serial
 
     @property
@@ -101,7 +101,7 @@ class Segment:
         return lease
 
     def retire(self) -> None:
-        """Close the segment. A receiver that has mapped it keeps it for as long as it needs."""
+        """Close the segment. A receiver that has mapped it keeps it as long as necessary."""
         # This must come before the check: the receiver gives the segment back first, and checks this word
         # afterwards. So at least one of the two frees the memory.
         self._words[RETIRED] = self.serial
@@ -119,7 +119,7 @@ class SegmentLease:
 
     segment: Segment
     lengths: Sequence[int]
-    #: Checks if the lease is still needed, for a lease that is kept until the message is answered.
+    #: For a lease that is kept until its message is answered: checks if the lease is still needed.
     look: Callable[[], object] | None = None
     is_released: bool = False
 
@@ -137,7 +137,7 @@ class SegmentLease:
 class PeerSegments:
     """The receiver at the other end of one connection, and the segments that it has seen.
 
-    Calls must come in the order in which the messages are sent.
+    Call `describe` in the order in which the messages are sent.
     """
 
     def __init__(self, pool: SegmentPool) -> None:
@@ -164,7 +164,7 @@ class PeerSegments:
         """Note that the connection has ended. Segments that were not given back now belong to the receiver.
 
         When the last connection ends, all other segments are dropped, too. This takes no lock, so that the
-        garbage collector may call it: the thread that trims drops the segments, at once.
+        garbage collector may call it: the trimmer's thread drops the segments, without delay.
         """
         self.is_closed = True
         self._pool.open_peers.discard(self)
@@ -172,7 +172,7 @@ class PeerSegments:
 
 
 class SegmentPool:
-    """The segments of this process. Safe from any thread."""
+    """The segments of this process. Thread-safe."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
         if max_bytes is None:  # a quarter of the memory that this process may use
@@ -203,7 +203,7 @@ class SegmentPool:
                     break
         if lease is None:
             if end < self._max_bytes and not self._has_space(end):
-                self._drop(lambda each: each.is_free)  # free ones of other sizes
+                self._drop(lambda each: each.is_free)  # free segments of other sizes
             if not self._has_space(end):
                 return None
             try:
@@ -226,7 +226,7 @@ class SegmentPool:
         return lease
 
     def recall(self) -> None:
-        """Call `look` of leases whose segment the receiver has given back: it may be free, and warm."""
+        """Call `look` of leases whose segments were given back. The segments may be free, and still warm."""
         with self._lock:
             leases = [segment.holder for segment in self._segments if segment.is_returned]
         for lease in leases:
@@ -246,7 +246,7 @@ class SegmentPool:
         # Held to look for a free segment and lease it, so that no two messages get the same one.
         self._lock = Lock()
         self._segments = []
-        self.open_peers: set[PeerSegments] = set()  # whose connections are open
+        self.open_peers: set[PeerSegments] = set()  # those whose connections are open
 
     def _has_space(self, n: int) -> bool:
         with self._lock:
@@ -276,8 +276,8 @@ class SharedBuffers(NamedTuple):
     """The buffers of a message, the large ones in a segment, ready to be sent any number of times."""
 
     lease: SegmentLease
-    small: list[memoryview]  # the others, as they are
-    lengths: Sequence[int]  # of all
+    small: list[memoryview]  # the other buffers, as they are
+    lengths: Sequence[int]  # of all buffers
 
     @classmethod
     def store(cls, buffers: Sequence[memoryview]) -> SharedBuffers | None:

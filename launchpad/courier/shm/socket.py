@@ -29,7 +29,7 @@ from launchpad.courier.shm.sender import PeerSegments, SharedBuffers, pool
 from launchpad.courier.transport.stream_socket import Socket, SocketWrapper
 
 WINDOW_S = 300e-6  # how long to spin for an answer: about the time that megabytes take
-_MAX_FILES = 16  # the most that arrive with one read
+_MAX_FILES = 16  # the most files that arrive with one read
 _LENGTH = struct.Struct("<Q")
 # The headers of a message with one buffer: tag, length, descriptor, the length of the buffer.
 _ONE = struct.Struct("<BHQQQQ")
@@ -50,7 +50,7 @@ class ShmSocket(SocketWrapper):
             sock.sendmsg(framing.encode(…, shared.small, 0, sock.describe(shared)))
             shared.release()
 
-    One thread at a time may send, one receive; any may close.
+    One thread at a time may send, and one may receive. Any thread may close the connection.
     """
 
     def __init__(self, sock: Socket) -> None:
@@ -58,7 +58,7 @@ class ShmSocket(SocketWrapper):
         self._recvmsg_into = getattr(sock, "recvmsg_into", self.raw.recvmsg_into)
         self._peer_segments = PeerSegments(pool)
         self._mapped_segments = MappedSegments(self._is_peer_gone)
-        self._fds: list[int] = []  # to go along with the next byte
+        self._fds: list[int] = []  # files to send with the next byte
         self._was_gone = False
         self.is_refused = False  # the other side cannot map our segments
 
@@ -125,7 +125,7 @@ class ShmSocket(SocketWrapper):
     def open_alone(
         self, decoder: framing.FrameDecoder, max_bytes: int, n: int
     ) -> framing.Fields | None:
-        """Return `decoder.received_alone(n)` with all buffers; None also if a segment is missing."""
+        """Do what `decoder.received_alone(n)` does, with all buffers. Return None if a segment is missing."""
         frame = decoder.received_alone(n)
         if frame is None or not frame[6]:
             return frame
@@ -156,7 +156,7 @@ class ShmSocket(SocketWrapper):
         received: list[Any] = []
         fds: list[int] = []
         try:
-            # In one call into C, so that an interruption can't lose the descriptors (interruptions.py).
+            # This is one call into C, so that an interruption can't lose the descriptors (interruptions.py).
             received.extend(starmap(self._recvmsg_into, ((into, _SPACE, flags | _CLOSE_ON_EXEC),)))
             n_bytes, ancillary, _, _ = received[0]
             if ancillary:
@@ -174,7 +174,7 @@ class ShmSocket(SocketWrapper):
         return int(n_bytes)
 
     def close(self) -> None:
-        """Close the connection; received arrays live on.
+        """Close the connection. Received arrays stay valid.
 
         Takes no lock: the garbage collector may call it.
         """
@@ -183,9 +183,9 @@ class ShmSocket(SocketWrapper):
         self._mapped_segments.close()
 
     def _is_peer_gone(self) -> bool:
-        """Return True if the peer has closed, which no thread notices while none reads the connection.
+        """Return True if the peer has closed the connection. If no thread reads, no other code notices that.
 
-        True only if two calls in a row find it: the last message may be about to be opened.
+        True only if two calls in a row find this, because the last message may be about to be opened.
         """
         try:
             is_gone = not self.raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)

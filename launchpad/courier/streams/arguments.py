@@ -2,8 +2,8 @@
 
     caller: take_out ──▶ pickled with a Placeholder each ──▶ server: unpickled as ArgumentStreams
 
-When a Placeholder is unpickled, it asks the reader of the call for the stream of its number. So neither
-the method nor the code that calls it has to know about this.
+When a Placeholder is unpickled, it asks the reader of the call for the stream of its number. So neither the
+method nor the code that calls it has to know of placeholders.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def take_out(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         streams.append(value)
         return Placeholder(len(streams))
 
-    # Positional arguments come first: the order decides the numbers.
+    # Positional arguments come first, because the order decides the numbers.
     args = tuple(replace(value) for value in args)
     kwargs = {name: replace(value) for name, value in kwargs.items()}
     return Arguments(args, kwargs, streams)

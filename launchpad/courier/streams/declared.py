@@ -15,7 +15,7 @@ def stream(items: Iterable[T]) -> Iterator[T]: ...
 @overload
 def stream(items: AsyncIterable[T]) -> AsyncIterator[T]: ...
 def stream(items: Any) -> Any:
-    """Declare that a call sends the items of an iterator one after the other, and not the iterator.
+    """Make calls send the items of an iterator one after the other, instead of the iterator itself.
 
     Example:
         class Table:
@@ -24,14 +24,15 @@ def stream(items: Any) -> Any:
 
     Generators, async generators, `map`, `zip`, `filter`, `enumerate`, `reversed`, all of `itertools`, and
     iterators over Python's own containers are streams anyway. Other iterators (a file, a sampler, an
-    environment with `__next__`) are not: calls pickle them, unless they are given to `stream`. Use it
-    for arguments and results of calls. Locally, the result iterates over the items, as `iter` does.
+    environment with `__next__`) are not: calls pickle them, unless they are given to `stream`. Use `stream`
+    for arguments and results of calls. Locally, the value that it returns iterates over the items, as
+    `iter(items)` does.
 
     Args:
         items: An iterator or an iterable, sync or async.
 
     Raises:
-        TypeError: `items` is neither.
+        TypeError: `items` is neither an iterator nor an iterable.
     """
     if is_stream(items):
         return items

@@ -1,11 +1,12 @@
 """The encoding of a stream's items in its frames, and of items that have arrived but were not taken yet.
 
     ITEM    one item: its pickle, and its buffers
-    ITEMS   several small ones: the pickle of a list. A scalar in it is an item, and a bytearray, which is
-            not a scalar, is the pickle of an item
+    ITEMS   several small items: the pickle of a list. A scalar in the list is an item itself, and a
+            bytearray, which is not a scalar, is the pickle of an item
 
 Scalars are pickled and unpickled together, which costs a tenth of doing so one by one. An item that may
-change is pickled before the iterator goes on, and one that may fail to unpickle is unpickled in its turn.
+change is pickled before the iterator goes on. An item that may fail to unpickle is unpickled when it is
+taken.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol.framing import Chunk
 
-SHARED_ITEMS = 256  # most of the smallest items in a frame: a quarter of a quick stream's window
+SHARED_ITEMS = 256  # the most items in a frame: a quarter of a quick stream's window
 WEIGHT_BYTES = 128  # an item counts once more for every 128 bytes
 SHARED_BYTES = 4 << 10  # larger items have a frame of their own, and are not copied
-# More than any frame of several items has.
+# More bytes than any frame of several items has.
 FRAME_BYTES = 2 * (SHARED_ITEMS * WEIGHT_BYTES + SHARED_BYTES)
 
 SIZED = frozenset({bytes, str})
@@ -33,7 +34,7 @@ _loads = pickle.loads
 
 
 class EncodedItem:
-    """An item that had a frame of its own, as it is kept until it is taken."""
+    """An item that arrived in a frame of its own. It stays encoded until it is taken."""
 
     __slots__ = ("body", "buffers")
 

@@ -1,4 +1,4 @@
-"""Items of a stream on their way to the other side, in frames, as far as the other side has given credit.
+"""Items of a stream that are sent in frames, as far as the other side has given credit.
 
     add ──▶ items that wait ──put_waiting──▶ ITEM ITEMS … END
      ▲
@@ -34,7 +34,7 @@ _dumps = pickle.dumps
 
 
 class OutgoingItems:
-    """Items that have been taken from the iterator of one stream, until they are in frames.
+    """The items of one stream that were taken from its iterator and are not in frames yet.
 
     One thread at a time may add items or the end; any thread may call `allow` and `put_waiting`.
 
@@ -56,8 +56,8 @@ class OutgoingItems:
         self.waiting: list[Any] = []  # items without a frame yet, encoded as in a frame
         # True if the other side takes more at once than any frame of several items has.
         self.may_share = False
-        # Two counters for items and two for bytes: the thread that allows and the one that sends never write
-        # to the same one, so they need no lock.
+        # There are two counters for items and two for bytes. The thread that gives credit and the thread that
+        # sends never write to the same counter, so they need no lock.
         self._allowed_items = 0
         self._allowed_bytes = 0
         self._sent_items = 0
@@ -73,23 +73,23 @@ class OutgoingItems:
         )
 
     def allow(self, items: int, n_bytes: int) -> None:
-        """Take note that the other side has room for that many more items and bytes."""
+        """Note that the other side has room for this many more items and bytes."""
         self._allowed_items += items
         self._allowed_bytes += n_bytes
 
     def begin_frame(self) -> int:
-        """Return the number of items that may follow."""
+        """Prepare for the next items. Return how many may follow."""
         self.may_share = self.takes_bytes >= FRAME_BYTES
         return self._allowed_items - self._sent_items - len(self.waiting)
 
     def put_waiting(self) -> None:
-        """Put the items that wait, several in one frame. From any thread."""
+        """Put the items that wait, several in one frame. Any thread may call this."""
         if self.waiting:
             with self._lock:
                 self._put_waiting()
 
     def add(self, item: Any) -> int:
-        """Have an item wait, or put a large one. Return its weight; that of the smallest items is 1."""
+        """Let an item wait, or put it if it is large. Return its weight: 1 for the smallest items."""
         kind = type(item)
         if self.may_share:
             if kind in SIZED:
@@ -134,7 +134,7 @@ class OutgoingItems:
                 self.counts.errors += 1
             self.put(framing.encode(framing.END, self.number, b"", body))
 
-    # Called with the lock held.
+    # The callers of these methods hold the lock.
 
     def _put_waiting(self) -> None:
         most = SHARED_ITEMS if self.may_share else 1

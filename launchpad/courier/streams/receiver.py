@@ -26,7 +26,7 @@ from launchpad.courier.telemetry.counters import MethodCounts
 
 WINDOW_ITEMS = 64
 QUICK_WINDOW_ITEMS = 1024
-WINDOW_BYTES = 8 << 20  # an item is sent while any of it is left, so one item always fits
+WINDOW_BYTES = 8 << 20  # an item is sent while any of the window is left, so one item always fits
 _HALF_BYTES = WINDOW_BYTES // 2
 _QUICK_S = 25e-6  # an item that is made, sent and taken within this time is quick
 _STEADY_AFTER = 4  # half windows in a row that must be quick
@@ -46,10 +46,10 @@ class StreamReceiver:
 
     Args:
         number: The number of the stream within its call; 0 is the result.
-        send: Takes the chunks of a frame. It never waits, never raises, and calls none of our code.
+        send: Sends the chunks of a frame. It never waits, never raises, and calls none of our code.
         counts: The counters that count the items.
 
-    Safe from any thread. The other side sends nothing before `open`.
+    Thread-safe. The other side sends nothing before `open`.
     """
 
     def __init__(self, number: int, send: Send, counts: MethodCounts) -> None:
@@ -59,11 +59,11 @@ class StreamReceiver:
         # Held for every change except taking an item, which is one atomic operation of the deque.
         self._lock = Lock()
         self._arrived: deque[Any] = deque()
-        self._frames: deque[tuple[int, int]] = deque()  # for each: `n_items` at its end, its bytes
+        self._frames: deque[tuple[int, int]] = deque()  # per frame: `n_items` at its end, its bytes
         self._window = CreditWindow()
         self._allowed = 0  # items that we have given credit for, ever
         self._n_credited = 0  # items taken when the window was last measured
-        self._taken_bytes = 0  # of whole frames, since the last credit in bytes
+        self._taken_bytes = 0  # bytes of whole frames taken since the last credit in bytes
         self._credit_at = 0  # look at the credit when this few items are left
         self._callbacks: list[Callable[[], object]] = []
         self.n_items = 0  # items that have arrived, ever
@@ -176,7 +176,7 @@ class StreamReceiver:
         callback()
 
     def _credit(self) -> None:
-        """Count the frames that were taken completely, and give credit once it is half a window."""
+        """Count the frames that were taken completely, and give credit for them once it is half a window."""
         with self._lock:
             n_taken = self.n_items - len(self._arrived)
             frames = self._frames
@@ -194,7 +194,7 @@ class StreamReceiver:
                     self._taken_bytes = 0
             self._plan_credit()
 
-    # The next two methods are called with the lock held.
+    # The callers of the next two methods hold the lock.
 
     def _plan_credit(self) -> None:
         if self._frames:
@@ -210,8 +210,8 @@ class StreamReceiver:
         self._send([framing.encode_small(framing.CREDIT, self._number, b"", body)])
 
     def _call_back(self) -> None:
-        # Outside of the lock, because a callback may take other locks. Each is called by the thread that
-        # removes it.
+        # Callbacks run outside of the lock, because they may take other locks. The thread that removes a
+        # callback calls it.
         with self._lock:
             callbacks = self._callbacks
             self._callbacks = []
@@ -220,7 +220,7 @@ class StreamReceiver:
 
 
 class CreditWindow:
-    """The most items that the other side may be ahead of the consumer; more while both are quick."""
+    """The most items that the other side may be ahead of the consumer. It is more while both are quick."""
 
     def __init__(self) -> None:
         self.n_items = WINDOW_ITEMS
@@ -228,7 +228,7 @@ class CreditWindow:
         self._n_quick = 0  # quick half windows in a row
 
     def measure(self, n_taken: int) -> None:
-        """Set the window, after the consumer has taken that many more items since the last time."""
+        """Set the window. Since the last call, the consumer has taken this many items."""
         before = self.measured_at
         self.measured_at = _monotonic()
         is_quick = self.measured_at - before < n_taken * _QUICK_S

@@ -30,7 +30,7 @@ _monotonic = time.monotonic
 class StreamSender:
     """An iterator, sync or async, on its way to the other side.
 
-    Its steps must run in `context`, a copy of the one that it was made in.
+    Its steps must run in `context`, a copy of the context in which the sender was made.
 
     Args:
         iterator: The iterator. It has `__next__`, or else `__anext__`.
@@ -50,7 +50,7 @@ class StreamSender:
         # Called with the error that the stream ended with.
         self.on_close: Callable[[bytes], object] | None = None
         self.is_cancelled = False  # no further item is wanted
-        self._n_quick = 0  # items in a row
+        self._n_quick = 0  # quick items in a row
         self._yield_at = 0.0  # when the event loop must get to run its other tasks
         self._iterator = iterator
         self._trace = b"" if call_context is None else call_context.trace
@@ -58,11 +58,11 @@ class StreamSender:
         self._step_s = None if deadline is None else max(0.0, deadline - time.monotonic())
 
     def pull(self, hold: Callable[[], bool]) -> None:
-        """Take the next item. If the last ones came quickly, go on while they do.
+        """Take the next item. If the last items came quickly, take more for as long as they do.
 
-        The items wait for `items.put_waiting`, which the caller must call next. Before any of them waits for
-        the iterator, this calls `hold()`, which returns True if another thread will call `items.put_waiting`
-        soon when the iterator blocks.
+        The items wait until the caller calls `items.put_waiting`, which it must do next. Before an item waits
+        for the next one, this calls `hold()`. If `hold()` returns True, another thread will call
+        `items.put_waiting` when the iterator blocks. If not, this takes only one item.
         """
         most = self._begin_frame()
         room = SHARED_ITEMS
@@ -94,9 +94,9 @@ class StreamSender:
     async def pull_async(self, put_soon: Callable[[], object]) -> None:
         """Take the next items of an async iterator, as `pull` does.
 
-        When an item begins to wait, this calls `put_soon()`, which has the event loop call
-        `items.put_waiting` as soon as it runs anything else. So no item waits while the iterator itself
-        waits. Every millisecond the loop gets to run, even if the iterator waits for nothing.
+        When an item begins to wait, this calls `put_soon()`. The event loop then calls `items.put_waiting` as
+        soon as it runs anything else, so no item waits while the iterator itself waits. Every millisecond the
+        loop gets to run other tasks, even if the iterator waits for nothing.
         """
         import asyncio
 
@@ -116,7 +116,7 @@ class StreamSender:
                 item = await step()
             except StopAsyncIteration:
                 return self.items.put_end(b"")
-            # A CancelledError goes on, because it is meant for us.
+            # A CancelledError is not caught, because it is meant for us.
             except (Exception, SystemExit, KeyboardInterrupt) as error:
                 return self.items.put_end(pickling.encode_error(error))
             before = now
@@ -130,7 +130,7 @@ class StreamSender:
         return None
 
     def fail(self, error: BaseException) -> None:
-        """End the stream with this error of the code that steps the iterator, unless it has ended."""
+        """End the stream, unless it has ended, with this error of the code that steps the iterator."""
         if not self.items.has_ended:
             self.items.put_end(pickling.encode_error(error))
 
@@ -167,7 +167,7 @@ class StreamSender:
             on_close(self.items.error)
 
     def _begin_frame(self) -> int:
-        """Renew the deadline of what the iterator calls; return the number of items that may follow."""
+        """Renew the deadline for calls that the iterator makes. Return how many items may follow."""
         if self._step_s is not None:
             current_call.set(CallContext(time.monotonic() + self._step_s, self._trace))
         return self.items.begin_frame()

@@ -14,19 +14,19 @@ import sys
 import threading
 from collections.abc import Callable
 
-STALL_S = 0.002  # an item waits no longer than about this for the next one, to be written with it
+STALL_S = 0.002  # about the longest that an item waits for the next one, to be written with it
 UNWATCH_S = 1.0  # an iterator that has blocked for this long is not watched any more
 
 
 class StallClock:
-    """A clock for how long a number has not changed, for a thread that looks at it now and then."""
+    """A clock for the time since a number last changed, for a thread that looks at it now and then."""
 
     def __init__(self) -> None:
         self._number = 0
         self._since = 0.0
 
     def still_s(self, number: int, now: float) -> float:
-        """Return the seconds since the number was first seen with this value."""
+        """Return the seconds since the number was first seen to have this value."""
         if number != self._number:
             self._number = number
             self._since = now
@@ -39,7 +39,7 @@ class LoopFlush:
     If `soon` is called several times before that, the function is still called once.
 
     Args:
-        flush: Writes what waits. Its OSError is ignored: whatever writes or reads next gets it, too.
+        flush: Writes what waits. Its OSError is ignored, because the next write or read gets it, too.
     """
 
     def __init__(self, flush: Callable[[], object]) -> None:

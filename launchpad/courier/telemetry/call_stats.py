@@ -2,9 +2,9 @@
 
     client.stats()                  Client ──▶ ClientStats   by method
     server.stats()                  Server ──▶ ServerStats   by method, and by client and method
-    courier.server_stats(client)    the same, asked by a call
+    courier.server_stats(client)    the same, fetched with a call
 
-Each prints as a table, and as text for Prometheus (prometheus.py).
+Each of them can be printed as a table, or as text for Prometheus (prometheus.py).
 
     learner-0 at unix:/run/user/1000/learner-0.sock: up 12.0 s, 3 connections, incarnation 5f3a90…
     method  from     calls  errors  in flight    mean     p50     p99       in      out
@@ -32,7 +32,7 @@ class MethodStats:
         in_flight: Number of calls that began and have not ended.
         bytes_in: Bytes of payload received: results at a client, arguments at a server.
         bytes_out: Bytes of payload sent.
-        total_s: How long the ended calls took, summed.
+        Seconds that the ended calls took, summed.
         buckets: Histogram of the ended calls: `buckets[i]` took from 2**(i-1) to 2**i µs. The first one
             counts calls that took less than 1 µs.
         items: Number of items in the calls' streams, both results and arguments. A call whose result is a
@@ -74,9 +74,9 @@ class MethodStats:
 
     @property
     def histogram(self) -> dict[float, int]:
-        """The histogram as upper limit in seconds → number of calls between the limit before and this one.
+        """The number of calls in each bucket, by the bucket's upper limit in seconds.
 
-        It runs from the first bucket with any calls to the last.
+        The result has the buckets from the first to the last one with any calls.
         """
         filled = [bucket for bucket, count in enumerate(self.buckets) if count]
         if not filled:
@@ -135,7 +135,7 @@ class ServerStats:
     Attributes:
         name: The server's own name.
         address: The server's address.
-        incarnation: The id of the server's current start; empty before the first.
+        incarnation: The id of the server's current start; empty before the first start.
         uptime_s: Seconds since its start.
         connections: Number of connections that are open now. In-process clients have none.
         methods: Statistics by method name, over all clients. `(unknown)` stands for methods that the server
@@ -210,7 +210,7 @@ def total(edges: Mapping[str, Mapping[str, MethodStats]]) -> dict[str, MethodSta
 
 
 def added(stats: Iterable[MethodStats]) -> MethodStats:
-    """Return the sum of several statistics. The sum of none has only zeros."""
+    """Return the sum of several statistics. Without any statistics, it has only zeros."""
     summands = list(stats)
     if not summands:
         return _NONE
@@ -223,7 +223,7 @@ def added(stats: Iterable[MethodStats]) -> MethodStats:
 
 
 def quantile_s(buckets: Sequence[int], share: float) -> float:
-    """Return the same as `MethodStats.quantile_s`, for these buckets."""
+    """Do what `MethodStats.quantile_s` does, for these buckets."""
     rank = share * sum(buckets)
     for bucket, count in enumerate(buckets):
         if count and rank <= count:

@@ -1,7 +1,8 @@
 """Counters of every call, at both ends. They are always on.
 
 There is no lock. CPython switches threads between calls and at the ends of loops, never within
-`number += number` or `numbers[i] += 1`, so no count gets lost. Do not call anything on the right-hand side.
+`number += number` or `numbers[i] += 1`, so no count gets lost. For this reason, do not call anything on the
+right-hand side.
 
 This file also has `warn`, which courier uses to log warnings.
 """
@@ -32,7 +33,7 @@ class MethodCounts:
     buckets: list[int] = field(default_factory=lambda: [0] * N_BUCKETS)
 
     def add(self, other: MethodCounts) -> None:
-        """Add another's counts, in the order in which `call_stats.of` reads them: calls may go on."""
+        """Add the counts of `other`. Calls may go on, so keep the order in which `call_stats.of` reads."""
         self.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
         self.bytes_in = self.bytes_in + other.bytes_in
         self.bytes_out = self.bytes_out + other.bytes_out
@@ -83,7 +84,7 @@ class Counts(dict[bytes, MethodCounts]):
 class EdgeCounts(dict[str, Counts]):
     """A dict from client name to a server's counts for it.
 
-    Clients beyond the first `MAX_PEERS` names share one entry, because a server may meet ever new names.
+    Clients beyond the first `MAX_PEERS` names share one entry, because ever new clients may call a server.
     """
 
     MAX_PEERS = 1000

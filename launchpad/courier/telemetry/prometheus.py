@@ -28,7 +28,7 @@ Sample = tuple[Labels, float]
 
 
 class Calls(Protocol):
-    """Statistics of the calls of one method, such as `MethodStats`. `_SINGLE` names their other fields."""
+    """Statistics of the calls of one method, such as `MethodStats`. `_SINGLE` lists their other fields."""
 
     @property
     def buckets(self) -> Sequence[int]: ...

@@ -8,9 +8,9 @@
 1. The caller decides whether a call is recorded. The server records the same calls if it records at all, so
    that both spans of a call are there whenever both ends record.
 2. A process records a quarter of `rate` calls a second, over all its threads. It records more, up to `rate`,
-   only if they are at most 1 % of the calls that it makes. If there are more calls, the first ones of each
-   quarter of a second are recorded. During the rest, `tracing.spans` is not the recorder, and the calls cost
-   nothing extra; they are only counted.
+   only if the recorded calls are at most 1 % of the calls that it makes. If it makes more calls, the first
+   ones of each quarter of a second are recorded. During the rest of the quarter, `tracing.spans` is not the
+   recorder, and calls are only counted, which costs nothing extra.
 3. A recording ends by itself: a thread of the recorder watches the time, and no message is needed.
 
 Spans are plain tuples here. `launchpad.telemetry.trace` turns them into JSON, in the process that asked for
@@ -89,7 +89,7 @@ class Recorded:
         boot_id: The boot id of its host. Processes with the same boot id have the same clock.
         clock_ns, wall_ns: One moment, by the monotonic clock and in ns since 1970.
         began_ns, ended_ns: Start and end of the recording, by the monotonic clock.
-        calls: Number of calls that it made in this time, recorded or not, without courier's own.
+        calls: Number of calls that the worker made in this time, recorded or not, without courier's own.
         dropped: Number of spans for which there was no room.
     """
 

@@ -65,7 +65,7 @@ def add_client(server: list[str], counts: Counts) -> None:
 
 
 def add_server(core: object, name: str, counts: EdgeCounts) -> None:
-    """Register a server's counts in the same way, until `core` is gone."""
+    """Register a server's counts, as `add_client` does for a client, until `core` is gone."""
     peer = own_peer()
     key = id(core)
     with _lock:

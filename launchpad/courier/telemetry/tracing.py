@@ -3,9 +3,9 @@
     trace() ──▶ opentelemetry = Spans(…)     channel.call, channel.submit    look at `spans`, once per call
     recording.record() ──▶ recorder          Dispatcher.answer_for           where a frame has headers
 
-`spans` is the recorder while that takes calls, and the recorder passes calls on to OpenTelemetry. Otherwise
-`spans` is OpenTelemetry's tracer, or None. While both are off, OpenTelemetry is not imported, and a call
-only looks at one more global.
+While the recorder takes calls, `spans` is the recorder, which passes calls on to OpenTelemetry. Otherwise
+`spans` is OpenTelemetry's tracer, or None. While both are off, OpenTelemetry is not imported, and a call only
+looks at one more global.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ open_waits: dict[int, Wait] = {}
 
 
 class Wait:
-    """A block in which the calling thread waits for others. Recordings show it. Costs about a microsecond.
+    """A block in which the calling thread waits for others. Recordings show it. It costs about 1 µs.
 
     Example:
         with tracing.Wait("barrier"):
