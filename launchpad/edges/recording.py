@@ -1,7 +1,7 @@
 """Record the order in which a server runs its calls, and repeat that order when the program runs again.
 
     handle.through(lp.edges.Record("runs/a"))     the server writes  runs/a/<worker>.<attempt>.jsonl
-                                                  in a MultiThreadingColocation each its own, by its number:
+                                                  in a MultiThreadingColocation each server has its own file:
                                                                    runs/a/<worker>.<number>.<attempt>.jsonl
     handle.through(lp.edges.Replay("runs/a"))     before each call the server waits until it is its turn
 
@@ -11,10 +11,10 @@ else in the program depends on time or chance.
 
 Rules:
 1. The server runs one call at a time. A method must not wait for another call to this server, because that
-   call can't begin. After a minute the call that waits for its turn fails, and its error names the one
-   before it.
-2. The recording lists calls of workers, by worker and method. The script's calls are not recorded. They run
-   when no other call does.
+   call can't begin. A call that has waited a minute for its turn fails, and its error names the call before
+   it.
+2. The recording lists calls of workers, by worker and method. The script's calls are not recorded. A call of
+   the script runs when no other call does.
 3. Coroutines are ordered by their beginnings: a coroutine's turn ends when it first waits for something, or
    returns. Streams are ordered by the calls that return them; the order of their items is not recorded.
 4. A call that is cancelled before its turn is not recorded.
@@ -46,7 +46,7 @@ _TURN_S = 60.0
 class Record:
     """A request that the server record the order of its calls, in a file of its own in this folder.
 
-    It is enough to put it on one handle: it covers the calls of all workers, through any handle.
+    It is enough to put `Record` on one handle, because it covers the calls of all workers through any handle.
 
     Example:
         parameters = program.add_node(lp.CourierNode(Parameters), label="parameters")

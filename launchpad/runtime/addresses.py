@@ -1,4 +1,4 @@
-"""Addresses as a worker knows them: the endpoints of the program's servers, and of its own."""
+"""The addresses that a worker knows: the endpoints of the program's servers, and its own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ class KnownAddresses:
 
     Attributes:
         endpoints: Address → its endpoint.
-        can_move: True if servers can move; then `endpoints` changes, and lacks servers that are not up yet.
-        listens_at: The endpoint at which servers listen for clients on other hosts, `tcp:10.0.0.5:0`; empty
+        can_move: True if servers can move. Then `endpoints` changes, and lacks servers that are not up yet.
             if all clients are on this host.
-        known_as: Address → the endpoint that others connect to, if its server listens at a different one.
+        known_as: Address → the endpoint that others connect to, for servers that listen at a different one.
         ordering: The order of calls in the worker's server, `edges.Record` or `Replay`. With None, calls run
             as they arrive.
     """

@@ -1,4 +1,4 @@
-"""lp.barrier(): the workers of a group wait for each other. The supervisor counts those that wait."""
+"""lp.barrier(): the workers of a group wait for each other. The supervisor counts the waiting workers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from launchpad.runtime.watermarks import ABSENT, BARRIER, BROKEN, LEFT
 _REPLY_S = 5.0
 """Seconds the supervisor may take to say which workers were absent."""
 
-# One number for each wait in this process. They only grow, as watermarks must.
+# Each wait in this process has a number. The numbers only grow, as watermarks must.
 _numbers = itertools.count(1)
 
 
 def barrier(name: str = "", timeout_s: float | None = None) -> None:
     """Wait until all workers of this worker's group have reached this barrier.
 
-    A worker passes the barrier once for each time that all workers reached it. A restarted worker starts from
-    its first barrier again: restart such a group as a whole, with `RestartPolicy(scope="group")`, or give
-    each barrier its own name.
+    A worker passes the barrier once for each time that all workers reached it. A restarted worker starts
+    again from its first barrier. So restart the group as a whole, with `RestartPolicy(scope="group")`, or
+    give each barrier its own name.
 
     The wait goes through the supervisor, and on Kubernetes through the cluster's API, so don't use it in the
     inner loop of a computation.
@@ -35,14 +35,14 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
 
     Args:
         name: The name of the barrier, if there are several.
-        timeout_s: Seconds to wait at most; None waits for as long as it takes.
+        timeout_s: The most seconds to wait; None for no limit.
 
     Raises:
         TimeoutError: the time was up before all workers came; the text says which were absent.
         BarrierBroken: a worker of the group has ended for good, so the barrier can never be passed.
         Stopped: the program stops.
-        NotRunningError: called outside a worker, in a forked child of one, or in `lp.testing.worker` as one
-            of several.
+        NotRunningError: called outside a worker, in a forked child of a worker, or in an `lp.testing.worker`
+            that is one of several.
     """
     check_timeout(timeout_s)
     me = context.current()

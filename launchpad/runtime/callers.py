@@ -29,8 +29,8 @@ class Caller:
         worker: The worker's name, `actor-3`; `pid 4711` for a process that is not a worker, such as the
             script.
         attempt: The number of that worker's start; 0 outside workers.
-        incarnation: A text that is unique to one start of one worker in one launch: two calls come from the
-            same start if theirs are equal.
+        incarnation: A text that is unique to one start of one worker in one launch. Two calls with equal
+            texts come from the same start.
     """
 
     worker: str
@@ -57,11 +57,12 @@ class Caller:
 
     @property
     def is_gone(self) -> bool:
-        """True if this attempt of the worker has ended or, during its call, if it would get no answer.
+        """True if this attempt of the worker has ended, or can no longer get an answer to its call.
 
         While a method or coroutine answers the call, this is known at once: the connection has ended, the
         caller has cancelled the call, or its deadline has passed. After the call, and in a stream, it is
-        known when the supervisor announces the end: soon after it, later on Kubernetes.
+        known when the supervisor announces the attempt's end. The supervisor does so soon after the end, or
+        later on Kubernetes.
         """
         if self._answered is not None and self._answered.is_pointless():
             return True
@@ -70,9 +71,9 @@ class Caller:
 
 @dataclass(frozen=True)
 class _AnsweredCall:
-    """The call of a caller while its method runs: in a thread, or as a coroutine with an outcome."""
+    """The call of a caller while its method runs in a thread, or as a coroutine with an outcome."""
 
-    # Weak, because user code may keep the caller for longer than the connection.
+    # The reference is weak, because user code may keep the caller for longer than the connection exists.
     connection: weakref.ref[_courier.RemoteCaller]
     call_id: int
     deadline: float | None

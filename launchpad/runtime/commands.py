@@ -3,9 +3,9 @@
     Supervisor ──▶ Runner ──▶ Workers.execute(command)           the backend: starts and kills
                                 └──▶ Worker.execute(command)     in the worker's process: all else
 
-The supervisor decides on the first five. A command is the same object all the way: it is pickled where it
-crosses the border of a process, and only the code that executes it looks into it. A pod gets the sum of all
-commands: see `launch/backends/kubernetes/pod_messages.py`.
+The supervisor decides on the first five commands below. A command is the same object all the way. It is
+pickled where it crosses the border of a process, and only the code that executes it looks into it. A pod gets
+the sum of all commands: see `launch/backends/kubernetes/pod_messages.py`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class StopWorker:
 class KillWorker:
     """End this worker by force.
 
-    `why` completes `learner-0 …`. With `at_once`, the worker gets no time to write its stacks into its log,
-    because no worker has a grace period, or the user asked for an immediate end.
+    `why` completes the text `learner-0 …`. With `at_once`, the worker gets no time to write its stacks into
+    its log, because no worker has a grace period, or the user asked for an immediate end.
     """
 
     worker: str

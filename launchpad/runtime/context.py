@@ -1,7 +1,7 @@
 """The run context: the current worker's name, the endpoints of the others, and the stop event.
 
-A thread's context is looked up in three places, so that any thread that user code starts finds it: the
-thread's own context, that of the thread that started it, and that of the process.
+A thread's context is looked up in three places, so that any thread that user code starts finds it: in the
+thread itself, in the thread that started it, and in the process.
 
     thread of a worker      ──▶ _here (ContextVar)          threads backend, colocated nodes
     a thread it started     ──▶ thread.launchpad_context    copied by `inherit()` when the thread starts
@@ -79,8 +79,8 @@ class RunContext:
     def child(self, index: int, interruption: Interruption) -> RunContext:
         """Return the context of one of several nodes in this worker.
 
-        The node stops together with the worker, but is interrupted by itself, and its saved state and files
-        are its own.
+        The node stops together with the worker, but it is interrupted separately, and its saved state and
+        files are its own.
         """
         return replace(
             self,
@@ -91,12 +91,12 @@ class RunContext:
         )
 
     def save(self, state: object, *, version: int | None = None, keep: int = 2) -> int:
-        """Save what this worker needs to go on from here, and return when it is saved durably.
+        """Save the state from which this worker can go on, and return when the state is stored durably.
 
-        The next attempt reads it with `load`; so does the next launch, if this one was given `state=`. It can
-        be anything that can be pickled, also objects of classes that the script defines. The earlier version
-        stays until this one is on disk, so a worker that is killed while it saves loses nothing. Call it from
-        any thread.
+        The next attempt reads the state with `load`. So does the next launch, if this one was given `state=`.
+        The state can be anything that can be pickled, also objects of classes that the script defines. The
+        earlier version stays until this one is on disk, so a worker that is killed while it saves loses
+        nothing. Call it from any thread.
 
         Example:
             def run(self):
@@ -108,15 +108,15 @@ class RunContext:
 
         Args:
             version: The number of this version; by default one more than the last. Versions above it are
-                deleted: if several workers go back to a step that all have saved, later ones are obsolete.
-            keep: The number of versions to keep, including this one.
+                deleted, because they are obsolete if several workers go back to a step that all have saved.
 
         Returns:
             The number of this version.
 
         Raises:
-            StateError: it could not be written: the disk is full, say. Earlier versions are untouched.
-            Exception: whatever pickling the state raised.
+            StateError: the state could not be written, for example because the disk is full. Earlier versions
+                are untouched.
+            Exception: the error that pickling the state raised.
         """
         with self.state.saved_states() as states:
             return states.save(state, version, keep)
@@ -130,14 +130,14 @@ class RunContext:
     def load(self, default: Any = None, *, version: int | None = None) -> Any:
         """Return the state that was saved last, by this or an earlier attempt or launch; else `default`.
 
-        If a file is incomplete, or something else wrote it, the log names it and the version before it is
-        used.
+        If a file is incomplete, or something else wrote it, the log names the file, and the version before it
+        is used.
 
         Args:
             version: The number of the version to load instead of the last.
 
         Raises:
-            StateError: it cannot be read or unpickled, or there is no such version.
+            StateError: the state cannot be read or unpickled, or there is no such version.
         """
         # In a test there is no place for saved state, so nothing was saved.
         if version is None and not self.state.places.saved:
@@ -160,7 +160,7 @@ class RunContext:
 
     @property
     def state_dir(self) -> Path:
-        """The directory of this worker alone; it keeps its contents from one attempt to the next.
+        """This worker's own directory. It keeps its contents from one attempt to the next.
 
         Example:
             def run(self):
@@ -168,20 +168,20 @@ class RunContext:
               if checkpoint.exists():           # not the first attempt
                 self.weights = np.load(checkpoint)
 
-        After the program has ended, it stays with the run's logs, or in the folder of `launch(state=…)`. If
-        that is a URL, it stays beside the logs, and the next launch doesn't find its contents. Use `save` and
-        `load` for values, and this directory for files. Write a file under another name, then `os.replace`
-        it, because this process may be killed at any time.
+        After the program has ended, the directory stays with the run's logs, or in the folder of
+        `launch(state=…)`. If that folder is a URL, the directory stays beside the logs, and the next launch
+        doesn't find its contents. Use `save` and `load` for values, and this directory for files. Write a
+        file under another name, then `os.replace` it, because this process may be killed at any time.
 
         Raises:
             PermissionError: another user could change its contents, for instance a checkpoint that would be
-                unpickled; the text names the directory that allows it, and says what to do.
+                unpickled; the text names the directory at fault, and says what to do.
         """
         return self.state.directory()
 
     @property
     def group_dir(self) -> Path:
-        """The directory that the workers of this group share to exchange files; it is kept as `state_dir` is.
+        """The directory in which the workers of this group share files. It is kept as long as `state_dir`.
 
         Example:
             np.save(lp.current().group_dir / f"shard-{lp.current().replica_index}.npy", shard)
@@ -189,8 +189,8 @@ class RunContext:
         If `launch(state=…)` is a URL, the next launch doesn't find its contents either.
 
         Raises:
-            NotRunningError: the hosts may not share a directory: on Ray and Kubernetes, pass the path of one
-                to `launch(state=…)`.
+            NotRunningError: the hosts may not share a directory. On Ray and Kubernetes, pass the path of a
+                shared directory to `launch(state=…)`.
             PermissionError: as for `state_dir`.
         """
         return self.state.group_directory(self.launch_type)
@@ -310,7 +310,7 @@ launched: dict[str, LaunchedAddress] = {}
 def published(addresses: Mapping[str, LaunchedAddress]) -> Iterator[None]:
     """Make these addresses, by uid, resolvable in this process, outside workers, during the block.
 
-    At the end, leave those that another launch has replaced in the meantime.
+    At the end, addresses that another launch has replaced in the meantime stay.
     """
     launched.update(addresses)
     try:

@@ -12,7 +12,7 @@
 
 An event is the same object all the way: a process pickles it, a pod prints it as JSON. Two kinds go no
 further than the backend. The backend passes `Bound` on to the other workers. And if a worker with its own
-process reports `Ended`, the backend reports another `Ended` to the supervisor, which has the exit status.
+process reports `Ended`, the backend reports another `Ended`, with the exit status, to the supervisor.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Returned:
 class Exiting:
     """The worker has done its work and releases what it holds; or it is closed, but its process still runs.
 
-    Reported once for each of the two; backends without processes do not report the second.
+    Each of the two is reported once. Backends without processes do not report the second.
 
     Attributes:
         awaits: The reason why the worker has not ended yet; empty if it is not known.
@@ -136,8 +136,8 @@ class Debugged:
     """The worker entered or left the debugger. While it is there, deadlines are suspended.
 
     Attributes:
-        what: The text shown to users while it is there; empty when it left.
-        is_waiting: True if it waits for `attach`, because it has failed or is at a `breakpoint()`.
+        what: The text shown to users while the worker is there; empty when it has left.
+        is_waiting: True if the worker waits for `attach`, because it has failed or is at a `breakpoint()`.
     """
 
     worker: str

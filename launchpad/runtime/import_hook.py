@@ -60,7 +60,7 @@ class _Finder:
 
 
 class _Loader:
-    """A loader that wraps the one found for the module, restores that one, and reports the import."""
+    """A loader that wraps the loader found for the module, puts it back, and reports the import."""
 
     def __init__(self, finder: _Finder, loader: Any) -> None:
         self._finder = finder

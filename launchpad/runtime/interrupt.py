@@ -3,11 +3,11 @@
     allowed     the user's constructor or run() is on the stack
     forbidden   launchpad is in the middle of something: starting a server, closing
 
-A request that comes while it is forbidden takes effect when it is allowed again. If user code catches
-`Stopped` by mistake, as a bare `except:` does, and goes on, it is interrupted again.
+A request that comes while interruption is forbidden takes effect when it is allowed again. If user code
+catches `Stopped` by mistake, as a bare `except:` does, and goes on, it is interrupted again.
 
-If a thread runs an event loop, nothing is raised: its tasks are cancelled. Many loops lose an error that is
-raised from outside, or take it for the outcome of whichever task is running.
+If a thread runs an event loop, nothing is raised. Instead, the loop's tasks are cancelled, because many loops
+lose an error that is raised from outside, or take it for the outcome of whichever task is running.
 
 `call_in` raises nothing: it makes a thread call a function, for the debugger.
 """
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _MAX_WAIT_S = 1.0
 _BLOCKED_S = 0.2
-# Seconds between two interruptions. The time is random: at a fixed one, interruptions of a loop could all hit
-# the same line of it.
+# Seconds between two interruptions. The time is random: at a fixed time, all interruptions of a loop in user
+# code could hit the same line.
 _AGAIN_S = (0.25, 0.75)
 
 
@@ -92,7 +92,7 @@ class Interruption:
                 with self._lock:
                     self._allowed = False
             finally:
-                # Again, in case the last error was raised while this thread took the lock.
+                # Set it again, in case the last error was raised while this thread took the lock.
                 self._allowed = False
                 self._has_ended.set()
                 _raised.pop(self._thread, None)
@@ -180,7 +180,7 @@ RaisedFromOutside.__module__ = Stopped.__module__
 def _is_handled_in(thread: int) -> bool:
     """Return True while an `except` or `finally` block runs in the thread because of `Stopped`."""
     entry: Any = sys._current_exceptions().get(thread)
-    # In Python 3.11 it is a tuple of type, error and traceback.
+    # In Python 3.11 the entry is a tuple of type, error and traceback.
     error: BaseException | None = entry[1] if isinstance(entry, tuple) else entry
     while error is not None:
         if isinstance(error, Stopped):
@@ -211,7 +211,7 @@ def is_interruption(error: BaseException) -> bool:
 
 
 def is_consequence(error: BaseException) -> bool:
-    """Return True for an interruption, an error raised `from` one, or an exit in the block that caught one.
+    """Return True for an interruption, an error raised `from` it, or an exit in the block that caught it.
 
     An error that is merely raised while an interruption is handled is a different one: the cleanup failed.
     """
@@ -287,7 +287,8 @@ def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> 
         now = time.monotonic()
         if now - began >= _MAX_WAIT_S:
             break
-        # Sleep first, so that this thread's turn is new: no other may run before the exception is set.
+        # Sleep first, so that this thread's turn to run is new: no other thread may run before the exception
+        # is set.
         time.sleep(0.0005)
         frame = sys._current_frames().get(thread.ident or 0)
         if frame is not None:
@@ -323,8 +324,8 @@ _LEAVES = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "RETUR
 def _is_entering(frame: FrameType, is_blocked: bool) -> bool:
     """Return True if an error set now may be raised after a lock's `__enter__` returned, before its block.
 
-    That is so for a thread that waits for the lock; and for a thread that waits for its turn to run, if the
-    next instruction that checks for exceptions is the call of `__enter__`.
+    That is so for a thread that waits for the lock. It is also so for a thread that waits for its turn to
+    run, if the next instruction that checks for exceptions is the call of `__enter__`.
 
     Args:
         is_blocked: True if the thread has been at this instruction for some time: a thread in a call is then
@@ -356,7 +357,7 @@ def _is_entering(frame: FrameType, is_blocked: bool) -> bool:
 
 
 def call_in(thread: threading.Thread, function: Callable[[FrameType], object]) -> None:
-    """Make a thread call a function at its next line, with its frame. Needs Python 3.12.
+    """Make a thread call `function(frame)` at its next line. Needs Python 3.12.
 
     All threads are traced for a moment, which ends any other tracing, such as coverage.
     """

@@ -18,7 +18,7 @@ from launchpad.runtime.watermarks import ENDED, Watermarks
 
 _REPORT_AFTER_S = 1.0
 _BEATS = 5
-"""The number of heartbeats sent in the time in which one must arrive: some may be late."""
+"""The number of heartbeats sent in the time in which one must arrive. Some heartbeats may be late."""
 
 
 def _ignore(_: object) -> None:
@@ -26,13 +26,13 @@ def _ignore(_: object) -> None:
 
 
 class SupervisorLink:
-    """One attempt of a worker, as the supervisor and other workers know it. Safe from any thread.
+    """One attempt of a worker, as the supervisor and other workers know it. Thread-safe.
 
-    Several nodes in one worker share it.
+    Several nodes in one worker share one link.
 
     Attributes:
         report: Reports an event of this worker to the supervisor.
-        crash: Makes this attempt fail, from another thread than the worker's own, if the worker is a thread.
+        crash: Makes this attempt fail, from any other thread, if the worker is a thread.
         policy: The restart policy of its group.
         watermarks: The numbers that the supervisor sends to this worker.
         peer: The identity that servers see when this worker calls them; its incarnation is random.
@@ -115,7 +115,7 @@ class SupervisorLink:
         return 0 < attempt <= self.watermarks.get(f"{ENDED}{worker}")
 
     def watch_ends(self, callback: Callable[[str, int], None]) -> None:
-        """Call `callback` with each worker and attempt that ends, in a thread of launchpad's."""
+        """Call `callback` with each worker and attempt that ends, in one of launchpad's threads."""
         self.watermarks.on_growth(ENDED, callback)
         # Ask the supervisor to announce ends from now on.
         self.has_ended("", 0)
@@ -131,7 +131,7 @@ class SupervisorLink:
             self.report(Heartbeat(self._worker, self._attempt))
 
     def note_waiting(self, worker: str) -> None:
-        """Report, once a second, that a constructor waits for that worker: two may wait for each other."""
+        """Report, once a second, that a constructor waits for `worker`: two may wait for each other."""
         if self.phase != "init":
             return
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Random numbers of workers: each worker draws numbers of its own, and the same ones at every launch.
+"""Random numbers of workers: each worker draws its own numbers, which are the same at every launch.
 
 A generator that a script imports by name, or makes at its top, would be copied into each worker with its
 state, and all replicas would draw the same numbers. Instead:
@@ -7,9 +7,9 @@ state, and all replicas would draw the same numbers. Instead:
     from numpy.random import rand
     rng = numpy.random.default_rng()    a global variable of the script: each worker makes a new generator
 
-A process seeds both from the worker's seed and its attempt; threads share the script's generators. A
-generator that is passed to a node as an argument stays as it is, because the user wants that one. Functions
-that a pool sends to its workers are treated like those of a node.
+A process seeds both kinds of generators from the worker's seed and its attempt. Threads share the script's
+generators. A generator that is passed to a node as an argument stays as it is, because the user wants exactly
+that generator. Functions that a pool sends to its workers are treated like those of a node.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def without_generators(reduced: Any, placeholders: dict[int, ScriptGenerator]) -
 
 
 def of_script(name: str, value: Any) -> ScriptGenerator | None:
-    """Return a placeholder for a generator of the script's own; None if the value is not one."""
+    """Return a placeholder if the value is a generator of the script's own, else None."""
     if module_generators.is_kept(value):
         return None
     if type(value) is random.Random:
@@ -121,7 +121,7 @@ def of_script(name: str, value: Any) -> ScriptGenerator | None:
 
 
 def made(key: Key, name: str, kind: str, bit_generator: Any, device: str) -> Any:
-    """Return this worker's generator that replaces the script's; in a thread of the script, the script's."""
+    """Return this worker's replacement for the script's generator; in a thread of the script, the latter."""
     if key in _sent:
         return _sent[key]
     with _lock:

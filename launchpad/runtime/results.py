@@ -1,7 +1,7 @@
 """Results: the values that workers' functions or `run()`s return, on their way to the script.
 
     worker      returned(name, attempt, value)    ──▶ events.Returned    pickled, as the result of a call is
-    supervisor  keeps that of the last attempt
+    supervisor  keeps the value of the last attempt
     script      running.results("trainer")        ◀── value_of(…)        unpickled each time it is asked for
 
 An unpicklable return value doesn't fail the worker, which has done its work. `Running.results()` raises
@@ -32,7 +32,7 @@ def returned(worker: str, attempt: int, value: object) -> Returned | None:
 
 
 def value_of(result: Returned | None) -> Any:
-    """Return the value: a new object each time, so that callers cannot change it for each other.
+    """Return the value. Each call makes a new object, so that callers cannot change it for each other.
 
     Raises:
         ResultError: there was a value, but it could not be pickled, or cannot be unpickled here.

@@ -1,4 +1,4 @@
-"""The stop of a worker: its event, the handlers called then, and whether its code is interrupted."""
+"""The stop of a worker: its event, the handlers that are called, and the interruption of its code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StopSignal:
 
     Attributes:
         event: Set when the worker is asked to stop.
-        is_watched: True if the worker's code watches for the stop; then it is not interrupted.
+        is_watched: True if the worker's code watches for the stop. Then the code is not interrupted.
         interruption: Interrupts the worker's thread.
     """
 
@@ -29,7 +29,7 @@ class StopSignal:
         self.interruption = interruption or Interruption()
         self._handlers: list[Callable[[], None]] = []
         self._handlers_called = threading.Event()
-        # Held to add a handler, and to set the event: a handler that is added at the time of the stop is
+        # Held to add a handler, and to set the event. So a handler that is added at the time of the stop is
         # called exactly once.
         self._lock = fork.free_in_child(Lock())
 
@@ -70,7 +70,7 @@ class StopSignal:
         self.call_at_stop(handler)
 
     def call_at_stop(self, handler: Callable[[], None]) -> None:
-        """Call a function of launchpad's at the stop; unlike a handler, it doesn't prevent interruption."""
+        """Call a function of launchpad at the stop. Unlike a handler, it doesn't prevent interruption."""
         with self._lock:
             self._handlers.append(handler)
             is_late = self.event.is_set()
@@ -86,7 +86,7 @@ def _call(handler: Callable[[], None]) -> None:
     try:
         handler()
     except BaseException:
-        # There may be no stderr any more.
+        # The process may have no stderr any more.
         with contextlib.suppress(Exception):
             traceback.print_exc()
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def stop(reason: str = "") -> None:
-    """Stop the whole program. It ends as succeeded, with exit code 0.
+    """Stop the whole program. The program ends as succeeded, with exit code 0.
 
     Returns at once; the supervisor then asks every worker to stop, including this one. Works from any
     thread of a worker, also while it answers a call. A second call has no effect.
@@ -40,7 +40,7 @@ def heartbeat() -> None:
 
     If the worker's `RestartPolicy` has `heartbeat_s`, and the worker doesn't call this for that many seconds,
     its stacks are written to its log, it is killed, and it counts as failed. Without `heartbeat_s`, this does
-    nothing. It sends only a few messages in that time, so call it in each step.
+    nothing. It sends only a few messages in those seconds, so you can call it in each step.
 
     Example:
         with program.group("trainer", restart=lp.RestartPolicy(heartbeat_s=60)):
@@ -69,7 +69,7 @@ def stop_event() -> threading.Event:
 
 
 def wait_for_stop(timeout_secs: float | None = None) -> bool:
-    """Block until this worker is asked to stop; return False if the time is up before that.
+    """Block until this worker is asked to stop; return False if the time is up first.
 
     Example:
         while not lp.wait_for_stop(timeout_secs=60.0):
@@ -87,7 +87,7 @@ def wait_for_stop(timeout_secs: float | None = None) -> bool:
 
 
 def register_stop_handler(handler: Callable[[], None]) -> None:
-    """Call `handler` (no arguments, in a thread of launchpad's) when this worker is asked to stop.
+    """Call `handler` (no arguments, in a thread of launchpad) when this worker is asked to stop.
 
     Example:
         lp.register_stop_handler(server.shutdown)
@@ -118,11 +118,12 @@ def unregister_stop_handler(handler: Callable[[], None]) -> None:
 def on_exit(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Callable[P, T]:
     """Call `function(*args, **kwargs)` when this worker's attempt has ended cleanly.
 
-    That is when `run()` has returned or the program stops: after the last call from other nodes, and after
-    the object has saved itself. Functions run in the worker's thread, the last one given first, as with
-    `contextlib.ExitStack`; a coroutine runs on the event loop of the object's async methods. If one raises,
-    the attempt counts as a failure, and the others are still called. After a failure or a kill, none is
-    called. The object's `close()`, or else its `__aexit__` or `__exit__`, is called by itself; don't pass it.
+    An attempt ends cleanly when `run()` has returned or the program stops. The functions are called after the
+    last call from other nodes, and after the object has saved itself. They run in the worker's thread, the
+    last one given first, as with `contextlib.ExitStack`. A coroutine runs on the event loop of the object's
+    async methods. If a function raises, the attempt counts as a failure, and the others are still called.
+    After a failure or a kill, no function is called. The object's `close()`, or else its `__aexit__` or
+    `__exit__`, is called anyway, so don't pass it.
 
     Example:
         class Table:
@@ -148,7 +149,7 @@ def on_exit(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> C
 def _refuse_in_child_of_thread(me: context.RunContext, feature: str) -> None:
     """Raise in a forked child of a worker that is a thread: its reports would reach no supervisor.
 
-    They go through a queue between threads of the parent.
+    They would go through a queue between threads of the parent.
     """
     if not context.is_a_process(me):
         me.link.refuse_in_child(feature, "Call it there.")

@@ -2,7 +2,7 @@
 
     lp.PyNode(fn)        fn     is called; if it returns a coroutine, that runs to its end on an event loop
     lp.PyClassNode(C)    C().run() likewise; C must have it
-    lp.CourierNode(C)    C().run() likewise, on the loop of its async methods, if it has one
+    lp.CourierNode(C)    C().run() likewise, on the loop of its async methods, if C has a `run`
 
 Generators are refused: when a call returns one, none of its code has run.
 """
@@ -40,8 +40,9 @@ def check_arguments(
 ) -> None:
     """Refuse arguments that the function or class does not take.
 
-    Don't look through decorators, which may add arguments, as configuration libraries do. Don't check what
-    has a `__signature__` of its own, such as pydantic's models, which take other names, too.
+    Decorators are not looked through, because they may add arguments, as configuration libraries do. Objects
+    with a `__signature__` of their own, such as pydantic's models, are not checked, because they take other
+    names, too.
     """
     kinds = function.__mro__ if isinstance(function, type) else (function, type(function))
     if any("__signature__" in getattr(cls, "__dict__", {}) for cls in kinds):
@@ -85,7 +86,7 @@ def check_constructor(node: str, constructor: Function, *, may_be_generator: boo
 
 
 def check_run(node: str, constructor: Function, *, is_needed: bool) -> None:
-    """Refuse a class whose `run` is a generator; if a `run` `is_needed`, also a class that has none."""
+    """Refuse a class whose `run` is a generator and, if a `run` `is_needed`, a class without one."""
     kind = typing.get_origin(constructor) or constructor
     if not isinstance(kind, type):
         return
@@ -140,7 +141,7 @@ async def _awaiting(awaitable: Awaitable[Any]) -> Any:
 def _run_coroutine(coroutine: Coroutine[Any, Any, Any], loop: EventLoop) -> Any:
     """Run the coroutine on the loop, and return its result.
 
-    To interrupt this worker, the coroutine is cancelled, as asyncio does at Ctrl-C.
+    An interruption of this worker cancels the coroutine, as asyncio does at Ctrl-C.
     """
     me = context.current()
     with contextlib.ExitStack() as until_it_has_ended:

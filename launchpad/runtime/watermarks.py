@@ -1,19 +1,19 @@
 """Watermarks: messages from the supervisor to a worker, as named numbers that only grow.
 
     ended/actor-3            the last attempt of that worker that has ended, for a worker that watches ends
-    succeeded/actor-3        the attempt of it that succeeded
-    over/actor-3             the attempt of it that was the last one, whether it succeeded or failed
-    restarted/actor-3        an attempt that was over, but is followed by another: it restarts with others
+    succeeded/actor-3        the attempt of that worker that succeeded
+    over/actor-3             the last attempt of that worker, whether it succeeded or failed
+    restarted/actor-3        an attempt that was over, but has a successor: the worker restarts with others
     barrier/epoch            the number of the wait with which this worker passed that barrier
     left/epoch               the number of the wait that this worker gave up at that barrier
     absent/epoch/actor-3     the number of the wait at which that worker was absent
     broken/epoch/actor-3     the number of the wait that can't succeed, since that worker has ended for good
-    counts                   the number of the last request for its counts of calls
-    recording                the last request to record its calls, for how long, at which rate: see
+    counts                   the number of the last request for the worker's counts of calls
+    recording                the last request to record the worker's calls, with time and rate: see
                              `launch/supervision/recordings.py`
 
-They can be sent again, be merged and arrive late: the larger number counts. So a pod may read all of them
-from one file, however many it missed.
+Watermarks can be sent again, be merged and arrive late, because only the larger number counts. So a pod may
+read all of them from one file, however many it missed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Watermarks:
         return self._values.get(name, 0)
 
     def names(self, prefix: str, at_least: int) -> list[str]:
-        """Return the names with this prefix whose number is `at_least` or more; sorted and without it."""
+        """Return the names with this prefix whose number is `at_least` or more, sorted and without prefix."""
         numbers = list(self._values.items())
         return sorted(
             name.removeprefix(prefix)
@@ -96,7 +96,7 @@ class Watermarks:
     def on_growth(self, prefix: str, callback: Callable[[str, int], None]) -> None:
         """Call `callback` for each number that grows, with its name without the prefix, and the number.
 
-        It is called in a thread of launchpad's.
+        The callback runs in a thread of launchpad.
         """
         self._callbacks.append((prefix, callback))
 
@@ -112,7 +112,7 @@ class Watermarks:
                     callback(name.removeprefix(prefix), value)
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until the condition holds; return False if the time is up before.
+        """Wait until the condition holds. Return False if the time is up first.
 
         The condition is checked after each growth and each `wake`.
         """

@@ -7,7 +7,7 @@
 If a thread waits for a value's key, `put` hands it the value directly, even if the inbox is full. So a full
 inbox never keeps out the one value that a thread needs before it can take others.
 
-Source: selective receive, of Erlang's mailboxes.
+Source: the selective receive of Erlang's mailboxes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _LOOK_S = 0.1
-"""Seconds between checks, in a `put` that waits for room, whether its caller is gone."""
+"""A `put` that waits for room checks this often whether its caller is gone: seconds between two checks."""
 
 
 class Inbox(Generic[K, V]):
@@ -46,8 +46,8 @@ class Inbox(Generic[K, V]):
             for step in range(1000):
               x = self._inbox.take(step, timeout_s=60)
 
-    Safe from any thread. Values with the same key come out in the order in which they went in. When the
-    program stops, all waits end with `lp.Stopped`, in any thread.
+    Thread-safe. Values with the same key come out in the order in which they went in. When the program stops,
+    all waits end with `lp.Stopped`, in any thread.
 
     Args:
         maxsize: The largest number of values, all keys together; 0 for no limit. `put` waits for room.
@@ -60,10 +60,10 @@ class Inbox(Generic[K, V]):
         if not is_whole(maxsize, at_least=0):
             raise ValueError(f"an inbox holds 0 (any number of) values or more, got {maxsize}")
         self._maxsize = maxsize
-        # A value must not come after a thread has looked for it, and before its waiter is in the queue:
-        # nothing would wake that thread.
+        # Held to look for a value and, without a value, to add a waiter to the queue. If a value came between
+        # the two, nothing would wake the waiter's thread.
         self._lock = fork.free_in_child(Lock())
-        # By number, the oldest first.
+        # The values by number, the oldest first.
         self._values: OrderedDict[int, tuple[K, V]] = OrderedDict()
         self._numbers: dict[K, deque[int]] = {}
         self._last = 0

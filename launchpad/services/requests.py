@@ -38,7 +38,7 @@ class ClientSession:
         fork.call_in_child(self, type(self).renew)
 
     def renew(self) -> None:
-        """Become a new session without requests. Called when it is made, and in a forked child."""
+        """Become a new session without requests. Called when the session is made, and in a forked child."""
         self.key = os.urandom(12).hex()
         self.number = 1
 
@@ -81,7 +81,7 @@ class AnsweredRequests(Generic[T]):
         return last_answer is not None and number <= last_answer[0]
 
     def once(self, key: Hashable, act: Callable[[], T], number: int = 1) -> T:
-        """Answer a request by `act()`, or repeat the answer if it was answered before.
+        """Answer a request by `act()`, or repeat the answer if the request was answered before.
 
         Errors are not remembered: if `act` raised and the request comes again, it runs again.
         """

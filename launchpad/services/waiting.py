@@ -54,7 +54,7 @@ class CallInLine:
         act: Performs the call, and returns the answer or raises the error. Called once, with the lock.
         late: Returns or raises the answer when the time is up.
         owner: The object by which the server finds the call in its line.
-        deadline: When its time is up, by `time.monotonic()`; None for no limit.
+        deadline: The time at which its wait ends, by `time.monotonic()`; None for no limit.
         promise: The promise of its answer.
         is_waiting: True while it is in its line.
     """
@@ -125,7 +125,7 @@ class _DueAnswer(NamedTuple):
 
 
 class WaitingCalls:
-    """The calls that wait at one server, with the lock of the state they wait for. Safe from any thread.
+    """The calls that wait at one server, with the lock of the state they wait for. Thread-safe.
 
     Example:
         class Slots:
@@ -150,8 +150,8 @@ class WaitingCalls:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # The lock of the server's state. The timer's thread waits for it, and is notified of earlier
-        # deadlines.
+        # The lock of the server's state. The timer's thread waits on it, and is notified when a deadline is
+        # earlier than those before.
         self._changed = threading.Condition(threading.Lock())
         self._lines: list[Line] = []
         self._answers: list[_DueAnswer] = []
@@ -233,7 +233,7 @@ class WaitingCalls:
         try:
             self._answers.append(_DueAnswer(call.promise, outcome(), None))
         except BaseException as error:
-            # It belongs to this call, not to the call that made it ready and is running now.
+            # The error belongs to this call, not to the call that made it ready and is running now.
             self._answers.append(_DueAnswer(call.promise, None, error))
 
     def drop(self, line: Line, owner: Any) -> None:
@@ -296,7 +296,7 @@ class WaitingCalls:
                 has_more = bool(self._answers) or self._wait_for_next(now)
 
     def _wait_for_next(self, now: float) -> bool:
-        """Wait until the next deadline. False if no call has one, so that the thread ends."""
+        """Wait until the next deadline. Return False if no call has one, so that the thread ends."""
         deadlines = [
             call.deadline for line in self._lines for call in line if call.deadline is not None
         ]
@@ -378,7 +378,7 @@ class ThreadWait(Generic[T]):
 
 
 class Poll:
-    """A client's repeatable calls, which end when the program stops. Safe from any thread.
+    """A client's repeatable calls, which end when the program stops. Thread-safe.
 
     client   Poll.ask(method, …) ── method(…, wait_s) ──▶ None: not yet ──▶ again, unless the program stops
     """

@@ -5,8 +5,9 @@
                         don't hold it, because they may run longer
     <URL>/lock.json     exists while the launch runs: an object store has no locks
 
-A launcher that is killed leaves its object behind. A new launch on the same host takes it over if the old run
-has ended. On another host that can't be seen, and the user must delete the object.
+A launcher that is killed leaves its object behind. A new launch on the same host takes the object over if the
+old run has ended. On another host, a new launch can't see whether it has, and the user must delete the
+object.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def hold(place: str, holder: Holder, is_running: Callable[[str], bool]) -> State
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(asdict(holder)).encode(), 0)
-        # Other hosts read the file while it is open here. On NFS they may not see it without this.
+        # Other hosts read the file while it is open here. On NFS they may not see the contents without this.
         os.fsync(lock)
     except OSError as error:
         holder_text = os.pread(lock, 1 << 16, 0)

@@ -24,14 +24,14 @@ class OwnState:
 
     Attributes:
         places: Where the state is.
-        fence: Closed when this attempt ends, so that threads of it that go on save nothing more.
+        fence: Closed when this attempt ends, so that threads of the attempt that go on save nothing more.
     """
 
     def __init__(self, worker: str, places: StatePlaces, fence: Fence | None = None) -> None:
         self.places = places
         self.fence = fence or Fence()
         self._worker = worker
-        # Two threads that save at once would choose the same number for their versions.
+        # Held to save: two threads that save at once would choose the same number for their versions.
         self._lock = fork.free_in_child(Lock())
         self._has_earlier: bool | None = None
 

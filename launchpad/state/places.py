@@ -11,7 +11,7 @@ class StatePlaces:
 
     Attributes:
         own: The worker's own directory, for the user's files.
-        saved: The place where `save` puts its files: that directory, or a URL.
+        saved: The place where `save` puts its files: the `own` directory, or a URL.
         group: A directory that all workers of the group share; empty if their hosts share none.
         is_kept: True if the program was launched with `state=`, so that a later launch continues from it.
     """

@@ -14,8 +14,9 @@ Rules:
 3. Saving a version deletes all versions above it. They are deleted after the new file is on disk and before
    it gets its name, so that the newest version is never one of them, whatever interrupts the save.
 4. An attempt that has ended changes nothing: see `fence.py`.
-5. Classes and functions of the script are saved with their definition. If the script of the next launch has
-   one with the same name, that one is loaded, so that a class may get another method between two launches.
+5. Classes and functions of the script are saved with their definition. If the script of the next launch has a
+   class or function with the same name, that is loaded instead. So a class may get another method between two
+   launches.
 """
 
 from __future__ import annotations

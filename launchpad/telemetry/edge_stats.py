@@ -1,7 +1,7 @@
 """Statistics of the calls over a program's edges: counted at both ends, gathered by the launcher.
 
     each worker ── events.EdgesCounted ──▶ supervisor ──▶ gathered(…) ──▶ running.edges()
-                   when it is asked to, and at its end
+                   when the supervisor asks, and at the worker's end
 
 Both ends count each call: the caller, which knows how long it waited, and the server. If a caller was
 killed, its counts are missing, and the server's counts are used instead.

@@ -18,8 +18,8 @@ def of(gpus: Sequence[str]) -> tuple[int | None, float | None]:
         gpus: The devices, written as in CUDA_VISIBLE_DEVICES.
 
     Returns:
-        None for each number that is unknown: both without the library or a driver, and the load of a part of
-        a GPU (MIG).
+        None for each unknown number. Without the library or a driver, both are unknown. For a part of a GPU
+        (MIG), the load is unknown.
     """
     nvml = _library()
     if nvml is None:

@@ -1,7 +1,7 @@
-"""CPU time, memory, threads and GPUs that a process uses. It measures itself, the same on every backend.
+"""CPU time, memory, threads and GPUs that a process uses. Each process measures itself, on every backend.
 
-The numbers come from the kernel and not from psutil. Each worker would import psutil for three numbers, and
-a hundred workers on two cores would take seconds to answer the first request.
+The numbers come from the kernel and not from psutil. If each worker imported psutil for three numbers, a
+hundred workers on two cores would take seconds to answer the first request.
 """
 
 from __future__ import annotations

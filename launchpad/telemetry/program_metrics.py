@@ -46,9 +46,9 @@ class WorkerMetrics:
     process: ProcessUsage | None
 
     def since(self, earlier: WorkerMetrics | None) -> WorkerMetrics:
-        """Return a copy with the usage of its process since an earlier snapshot.
+        """Return a copy with the usage of the worker's process since an earlier snapshot.
 
-        If the process is a new one, its usage counts from its start.
+        If the process is new, its usage counts from its start.
         """
         if self.process is None or earlier is None or earlier.process is None:
             return self

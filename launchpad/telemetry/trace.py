@@ -198,7 +198,8 @@ class Trace:
     def _shift_ns(self, recorded: Recorded) -> int:
         """Return the nanoseconds to add to this recording's times to get the launcher's monotonic clock.
 
-        Zero on the launcher's host. On another host it follows from the wall clocks of the two.
+        The result is zero on the launcher's host. For another host it follows from the wall clocks of both
+        hosts.
         """
         if self._has_our_clock(recorded):
             return 0
