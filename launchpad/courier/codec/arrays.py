@@ -13,8 +13,8 @@ read-only and contiguous, and in memory of its own.
     ">i8 3,4 Fr"   Fortran order (F), read-only (r)
 
 Streams name `array` and `scalar`, so `pickle.loads` alone can read them. Most of the remaining time goes into
-looking up that function, on both sides. So the stream of one array, or of a call with one array, is written
-and read here, without pickle.
+looking up the function by its name, on both sides. So the stream of one array, or of a call with one array,
+is written and read here, without pickle.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class _Record(NamedTuple):
     """One exception of several, which refers to the others by their index."""
 
     whole: bytes | None  # the exception, or a group's class and attributes
-    kind: bytes | None  # its class and attributes, in case it cannot be rebuilt
+    kind: bytes | None  # its class and attributes, in case it can't be rebuilt itself
     name: str
     text: str  # its repr, or a group's message
     members: Sequence[int] | None  # indexes of a group's members
@@ -89,7 +89,7 @@ def encode(error: Exception, try_encode: TryEncode, describe: Callable[[Any], st
 
 
 def is_of_another_call(error: BaseException) -> bool:
-    """Return True if the error is of a call that the method itself made.
+    """Return True if the error comes from a call that the method itself made.
 
     Our caller must not take it for a failure of its own call: a NotSent that arrived as itself would say that
     repeating that call is safe.

@@ -14,7 +14,7 @@ Encode = Callable[[Any], tuple[bytes, list[memoryview]]]
 LARGE = 1 << 20
 _MAX_PARTS = 1000  # the most parts of a message to look at
 _warned_of: set[str] = set()  # names of classes and functions of the launching script
-# Held so that only one thread warns of each.
+# Held so that only one thread warns of each class or function.
 _lock = fork.free_in_child(Lock())
 
 

@@ -32,7 +32,7 @@ _ALIGNMENT = 16
 _PADDING = [bytes(-n % _ALIGNMENT) for n in range(_ALIGNMENT)]
 SCALARS = frozenset({int, float, bool, str, bytes, type(None)})  # no buffers, no classes
 NESTS = frozenset({list, tuple, dict})
-# It is pickled as the place of a buffer. `pickle.loads` puts any object there without looking at it.
+# The hole is pickled as the place of a buffer. `pickle.loads` puts any object there without looking at it.
 _HOLE = pickle.PickleBuffer(bytearray())
 
 _SIZE = struct.Struct("<I")

@@ -45,7 +45,7 @@ from launchpad.courier.protocol.framing import Chunk
 _OUT_OF_BAND_FROM = 4 << 10
 _REUSED_UP_TO = 64 << 10  # bytes; a Pickler keeps as much memory as it has written
 _SHORTEST_GLOBAL = 27  # a pickle that names a class of __main__ is at least this long
-SHORTEST = min(len(arrays.START), len(nests.START))  # shorter streams belong to neither
+SHORTEST = min(len(arrays.START), len(nests.START))  # shorter streams begin with neither
 SCALARS = nests.SCALARS
 _NO_STREAMS = SCALARS | {list, tuple, dict, set, frozenset, bytearray, memoryview}
 _MAX_REPR = 10_000

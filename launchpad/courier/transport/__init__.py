@@ -21,7 +21,7 @@ class Transport(Protocol):
     """The functions that the module of a transport has."""
 
     #: Returns True if the peer has closed a connection on which nothing is expected. None for a transport
-    #: whose first write to a closed peer fails, because it needs no check.
+    #: that needs no check, because the first write to a closed peer fails.
     is_stale: Callable[[Socket], bool] | None
     #: Returns a listener at an address. Raises OSError if another server has the address.
     listen: Callable[[str], Listener]
@@ -47,7 +47,7 @@ def find(address: str) -> Transport:
     """Return the transport of an address.
 
     Raises:
-        ValueError: There is no transport for it, or the address is malformed.
+        ValueError: There is no transport for the address, or it is malformed.
     """
     scheme, colon, _ = address.partition(":")
     if not colon or scheme not in _MODULES:

@@ -36,8 +36,8 @@ class Faults:
     Attributes:
         seed: The seed of the random choices. The same calls in the same order meet the same faults.
         drop_request: The probability, from 0 to 1, that a request is lost, and the connection with it.
-        drop_response: The probability that a response is lost, and the connection with it. The method has
-            run.
+        drop_response: The probability that a response is lost, and the connection with it, after the method
+            has run.
         cut: The probability that the connection ends in the middle of a request.
         corrupt: The probability that a request is damaged on the way, so that the server ends the connection.
         delay: The probability that a message is late, by `delay_s` seconds.

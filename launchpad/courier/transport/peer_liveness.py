@@ -30,7 +30,7 @@ class Info(NamedTuple):
 
     probes: int  # probes of a closed window or a silent peer, since the last acknowledgement
     last_ack_ms: int  # time since the last acknowledgement
-    repeats: int  # segments that were ever sent again
+    repeats: int  # segments that were sent again so far
 
 
 class PeerSilence:
@@ -46,7 +46,7 @@ class PeerSilence:
         sock = self._sock()
         if sock is None or sock.fileno() < 0:
             return False
-        with contextlib.suppress(OSError):  # it has been closed
+        with contextlib.suppress(OSError):  # the socket is closed
             data = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
             _, _, _, probes, _, *counters = _TCP_INFO.unpack(data)
             info = Info(probes, counters[12], counters[23])

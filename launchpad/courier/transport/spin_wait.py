@@ -39,12 +39,12 @@ from launchpad.courier.transport.stream_socket import (
 
 WINDOW_S = 50e-6  # the time to spin
 _LARGE = 128 << 10  # bytes; a caller with a buffer this large doesn't wait for a small answer
-_MOST_SLEEPS = 63  # in a row, after spins without an answer
+_MOST_SLEEPS = 63  # the most sleeps in a row, after spins without an answer
 _STREAK = 32  # answers in a row, after which the waiter checks whether it is in the way of others
 _STREAKS = 4  # streaks after which the waiter releases the GIL once
 # If other threads computed for this share of a streak's time, spinning has kept them from computing more.
 _SHARE = 0.35
-# How many answers in a row a waiter sleeps for after it was in the way: the first time, and at most.
+# The number of answers for which a waiter sleeps after it was in the way: the first time, and at most.
 _BACKOFF = 1024
 _MAX_BACKOFF = 65536
 _TOLERATED_S = 20e-6  # the accepted loss for each answer: sleeping would lose about as much
@@ -59,7 +59,7 @@ _thread_time = time.thread_time
 def find_library(*, keeps_interpreter: bool) -> Any:
     """Return the system's library, whose functions hold or release the GIL. None if a function is missing."""
     try:
-        # Imported late: it takes a while, and only a process with connections needs it.
+        # Imported late, because this takes a while, and only a process with connections needs it.
         import ctypes
 
         library = (ctypes.PyDLL if keeps_interpreter else ctypes.CDLL)(None)
@@ -217,7 +217,7 @@ class Streak:
         self._other_threads_s = _process_time() - _thread_time()
 
     def end(self) -> int:
-        """Return how many receives should now sleep without spinning: 0 if spinning kept no other waiting."""
+        """Return how many receives should now sleep without spinning; 0 if spinning was not in the way."""
         took_s = _monotonic() - self._began
         other_threads_s = _process_time() - _thread_time() - self._other_threads_s
         # Don't judge a streak that took longer than its spins could: other threads interrupted it.

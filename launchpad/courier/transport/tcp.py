@@ -151,7 +151,7 @@ def connect(address: str, timeout_s: float | None) -> Socket:
 
 
 def find_credentials(endpoint: Endpoint) -> Credentials | None:
-    """Return the keyring's credentials for an endpoint, or None if it asks for plaintext by name."""
+    """Return the keyring's credentials for an endpoint, or None if its scheme asks for plaintext."""
     return None if endpoint.wants_plaintext else keyring.find_credentials(str(endpoint))
 
 
@@ -167,11 +167,11 @@ def is_stale(sock: Socket) -> bool:
 
 
 def _tune(sock: socket.socket) -> None:
-    """Set a socket's options, so that it sends without delay and notices when the peer vanishes."""
+    """Set a socket's options, so that the socket sends without delay and notices a vanished peer."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if endpoints.is_loopback(sock.getpeername()[0]):
-        # The peer is on this host, so its kernel can't vanish, and no data gets lost. Pacing isn't needed: on
-        # hosts that use BBR by default, large transfers would take 2.5 times as long with it.
+        # The peer is on this host, so its kernel can't vanish, and no data gets lost. Pacing isn't needed
+        # either. On hosts that use BBR by default, pacing would make large transfers take 2.5 times as long.
         with contextlib.suppress(OSError, AttributeError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         return

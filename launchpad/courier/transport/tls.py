@@ -70,7 +70,7 @@ def connect(
 
 
 def accept(raw: socket.socket, credentials: Credentials) -> TlsSocket:
-    """Return the server's end of a connection. Its handshake takes place when it is read."""
+    """Return the server's end of a connection. The handshake takes place when this end is read."""
     return TlsSocket(raw, tls_context.make(credentials, is_server=True))
 
 
@@ -186,7 +186,7 @@ class TlsSocket:
 
     def close(self) -> None:
         """Send a close_notify if that is possible without waiting, and close the raw socket."""
-        # A forked child must not send it, because the parent still uses the connection.
+        # A forked child must not send a close_notify, because the parent still uses the connection.
         if self.is_ready and self._pid == os.getpid():
             with contextlib.suppress(OSError, ValueError):
                 self._send_close_notify()
@@ -370,7 +370,7 @@ class PendingCiphertext:
         self.rest = self.rest[n:]
 
     def report_sent(self) -> int:
-        """Count the bytes of the caller's data that have left since the last report, in whole records."""
+        """Return the bytes of the caller's data that have left since the last report, in whole records."""
         n = self._n_bytes
         if self.rest:
             n_records = max(0, self._n_sent - self._n_before) // (RECORD + RECORD_OVERHEAD)

@@ -1,9 +1,8 @@
 """SSL contexts made from our credentials. They allow TLS 1.3 only, and verify both sides.
 
 Host names are not compared, because a run's authority signs only for that run, and workers move between
-hosts.
-`ssl` reads certificates and keys only from files, so they are passed as files in memory. This file also has
-the messages for failed handshakes, because OpenSSL only names the step that failed.
+hosts. `ssl` reads certificates and keys only from files, so they are passed as files in memory. This file
+also has the messages for failed handshakes, because OpenSSL only names the step that failed.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class UnixListener(Listener):
             self._owns_directory = True
             if _FRESH.fullmatch(os.path.basename(self._directory)):
                 _sweep(os.path.dirname(self._directory))
-        # Another user must not be able to put or replace a socket there.
+        # Another user must not be able to put a socket into the directory, or replace one.
         try:
             check_unchangeable(Path(self._directory))
             status = os.stat(self._directory)
@@ -154,8 +154,8 @@ class UnixListener(Listener):
             os.chmod(temporary, 0o600)
             sock.listen(_BACKLOG)
             sock.setblocking(False)
-            # Only one server at a time publishes here. Otherwise two that start together would both find no
-            # server at the path, and the second would replace the first.
+            # Only one server at a time publishes here. Otherwise two servers that start together would both
+            # find no server at the path, and the second would replace the first.
             directory = os.open(self._directory, os.O_RDONLY)
             try:
                 fcntl.flock(directory, fcntl.LOCK_EX)

@@ -74,7 +74,7 @@ class WriteQueue:
 
     Args:
         sock: The connection; None until `connect`.
-        most_bytes: When more than this waits for a peer that doesn't read, threads that flush wait too.
+        most_bytes: When more bytes than this wait for a peer that doesn't read, threads that flush wait, too.
         join: The function that encodes entries that are tuples, or tracked frames whose `frame` is a tuple.
     """
 
@@ -99,7 +99,7 @@ class WriteQueue:
         self._sent: list[int] = []
         # The tracked frames of the batch, each with the offset at which it ends.
         self._tracked: list[tuple[int, TrackedFrame]] = []
-        self._n_written = 0  # bytes of the batch
+        self._n_written = 0  # bytes of the batch that were written
         self._has_failed = False
         self.has_written = False  # True once a whole frame has been written to this connection
         #: Adds a frame of one chunk, or a tracked frame. Never blocks.
@@ -194,8 +194,8 @@ class WriteQueue:
             except BlockingIOError:
                 return False
             finally:
-                # The release is the first call in this block. An interruption could raise in an earlier call,
-                # and the lock would stay held.
+                # The release must be the first call in this block. An interruption could raise in an earlier
+                # call, and the lock would stay held.
                 if outcomes and outcomes[0]:
                     lock.release()
         return True
@@ -203,7 +203,7 @@ class WriteQueue:
     def flush_all(self) -> bool:
         """Write what the socket takes now. Return True if all frames put before have been written.
 
-        Raises OSError. Don't use it for a queue that other threads `flush`: it would wait for them.
+        Raises OSError. Don't use this for a queue that other threads `flush`, because it would wait for them.
         """
         with self._lock:
             try:
