@@ -16,6 +16,7 @@ class KnownAddresses:
     Attributes:
         endpoints: Address → its endpoint.
         can_move: True if servers can move. Then `endpoints` changes, and lacks servers that are not up yet.
+        listens_at: The endpoint at which servers listen for clients on other hosts, `tcp:10.0.0.5:0`; empty
             if all clients are on this host.
         known_as: Address → the endpoint that others connect to, for servers that listen at a different one.
         ordering: The order of calls in the worker's server, `edges.Record` or `Replay`. With None, calls run

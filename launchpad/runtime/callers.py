@@ -101,8 +101,8 @@ class _AnsweredCall:
 def caller() -> Caller:
     """Return the caller of the method that runs here.
 
-    Works in served methods, in coroutines, and in the streams that methods return; not in threads that a
-    method starts, nor in batched methods, which have several callers.
+    Works in served methods, in coroutines, and in the streams that methods return. It doesn't work in threads
+    that a method starts, nor in batched methods, which have several callers.
 
     Example:
         class Barrier:

@@ -46,7 +46,7 @@ class KillWorker:
 
 @dataclass(frozen=True)
 class AnnounceGone:
-    """Announce to all workers that this one is gone for good (failed or ended) or, with no `why`, is back."""
+    """Announce to all workers that this one is gone for good (failed or ended) or, without `why`, is back."""
 
     worker: str
     why: str

@@ -94,8 +94,8 @@ class RunContext:
         """Save the state from which this worker can go on, and return when the state is stored durably.
 
         The next attempt reads the state with `load`. So does the next launch, if this one was given `state=`.
-        The state can be anything that can be pickled, also objects of classes that the script defines. The
-        earlier version stays until this one is on disk, so a worker that is killed while it saves loses
+        The state can be anything that can be pickled, including objects of classes that the script defines.
+        The earlier version stays until this one is on disk, so a worker that is killed while it saves loses
         nothing. Call it from any thread.
 
         Example:
@@ -109,6 +109,7 @@ class RunContext:
         Args:
             version: The number of this version; by default one more than the last. Versions above it are
                 deleted, because they are obsolete if several workers go back to a step that all have saved.
+            keep: The number of versions to keep, including this one.
 
         Returns:
             The number of this version.
@@ -256,7 +257,7 @@ def is_a_process(context: RunContext) -> bool:
 
 
 def _peer() -> Peer | None:
-    """Return the peer as which clients identify themselves to servers, in the handshake."""
+    """Return the identity that clients send to servers in the handshake."""
     context = try_current()
     return None if context is None else context.link.peer
 
@@ -270,7 +271,7 @@ def inherit() -> None:
     """Make each thread that a worker's thread starts from now on belong to that worker.
 
     Python 3.14 can copy contexts into threads by itself. Before that, the start of a thread is the only place
-    where both threads are known. Takes effect once in a process.
+    where both threads are known. A second call in the same process has no effect.
     """
     if getattr(threading.Thread.start, "launchpad_inherits", False):
         return
@@ -308,9 +309,9 @@ launched: dict[str, LaunchedAddress] = {}
 
 @contextlib.contextmanager
 def published(addresses: Mapping[str, LaunchedAddress]) -> Iterator[None]:
-    """Make these addresses, by uid, resolvable in this process, outside workers, during the block.
+    """Make code outside workers in this process resolve these addresses, by uid, during the block.
 
-    At the end, addresses that another launch has replaced in the meantime stay.
+    The end of the block leaves addresses alone that another launch has replaced in the meantime.
     """
     launched.update(addresses)
     try:

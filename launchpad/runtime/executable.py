@@ -75,8 +75,8 @@ class Executable(abc.ABC):
 class Code:
     """A function or class on its way to a worker.
 
-    Many nodes share one constructor. Classes of the launching script are pickled by value, which is slow;
-    wrapped in Code they are pickled once per plan.
+    Many nodes share one constructor. Classes of the launching script are pickled by value, which is slow.
+    Wrapped in Code, they are pickled only once per plan.
     """
 
     function: Callable[..., Any]

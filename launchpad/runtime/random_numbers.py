@@ -1,7 +1,7 @@
 """Random numbers of workers: each worker draws its own numbers, which are the same at every launch.
 
-A generator that a script imports by name, or makes at its top, would be copied into each worker with its
-state, and all replicas would draw the same numbers. Instead:
+A generator that a script imports by name, or makes at its top level, would be copied into each worker with
+its state, and all replicas would draw the same numbers. Instead:
 
     from random import random           a method of the module's own generator: each worker uses its own
     from numpy.random import rand
@@ -57,7 +57,7 @@ def seed_modules() -> None:
 
 
 class ScriptGenerator:
-    """A placeholder for a generator among the script's globals; a worker makes its own from it."""
+    """A placeholder for a generator among the script's globals, from which a worker makes its own."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ def of_script(name: str, value: Any) -> ScriptGenerator | None:
 
 
 def made(key: Key, name: str, kind: str, bit_generator: Any, device: str) -> Any:
-    """Return this worker's replacement for the script's generator; in a thread of the script, the latter."""
+    """Return this worker's substitute for the script's generator; in a thread of the script, the original."""
     if key in _sent:
         return _sent[key]
     with _lock:

@@ -83,7 +83,7 @@ class AnsweredRequests(Generic[T]):
     def once(self, key: Hashable, act: Callable[[], T], number: int = 1) -> T:
         """Answer a request by `act()`, or repeat the answer if the request was answered before.
 
-        Errors are not remembered: if `act` raised and the request comes again, it runs again.
+        Errors are not remembered: if `act` raised and the request comes again, `act` runs again.
         """
         last_answer = self._answers.get(key)
         if last_answer is not None and number <= last_answer[0]:

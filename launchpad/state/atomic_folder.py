@@ -1,6 +1,6 @@
 """Folders for saved states, in a local directory or in an object store that fsspec opens.
 
-No other user can change a local directory, because unpickling its files runs code.
+A local directory is refused if another user could change it, because unpickling its files runs code.
 """
 
 from __future__ import annotations

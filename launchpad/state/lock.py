@@ -5,9 +5,9 @@
                         don't hold it, because they may run longer
     <URL>/lock.json     exists while the launch runs: an object store has no locks
 
-A launcher that is killed leaves its object behind. A new launch on the same host takes the object over if the
-old run has ended. On another host, a new launch can't see whether it has, and the user must delete the
-object.
+A launcher that is killed leaves its lock.json behind. A new launch on the same host takes the lock over if
+the old run has ended. A new launch on another host can't see whether it has ended, and the user must delete
+the file.
 """
 
 from __future__ import annotations

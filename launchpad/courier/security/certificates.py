@@ -1,9 +1,9 @@
 """Creation of a run's credentials, in memory.
 
-A new certificate authority signs one certificate, and its key is then dropped. So no process, not even a
-worker of the run, can make a second certificate. All workers of a run share the one. A certificate for each
-worker would separate nothing, because a process that may call a worker may run code in it anyway. It would
-also keep the authority's key in memory for as long as a worker may be restarted.
+A new certificate authority signs one certificate, and the authority's key is then dropped. So no process, not
+even a worker of the run, can make a second certificate. All workers of a run share this certificate. A
+certificate for each worker would separate nothing, because a process that may call a worker may run code in
+it anyway. It would also keep the authority's key in memory for as long as a worker may be restarted.
 
 Checking certificates needs only Python's `ssl`; making them needs the package `cryptography`.
 """

@@ -127,7 +127,7 @@ class ReceivedLease(weakref.ref[Any]):
         _active.discard(self)
 
 
-# Each process has one of each, as it has its own memory.
+# Each process has its own leases and mappings, as it has its own memory.
 _active: set[ReceivedLease] = set()
 # The key is device and inode, so that connections to one process share its segments.
 _mapped: weakref.WeakValueDictionary[tuple[int, int], MappedSegment] = weakref.WeakValueDictionary()
@@ -181,8 +181,8 @@ class MappedSegments:
     `take` and `receive` may be called by one thread at a time, `close` by any.
 
     Args:
-        is_peer_gone: Called about once a second while segments are mapped. If it returns True, they are
-            closed.
+        is_peer_gone: Called about once a second while segments are mapped. If it returns True, the segments
+            are closed.
     """
 
     def __init__(self, is_peer_gone: Callable[[], bool] = lambda: False) -> None:
@@ -209,7 +209,7 @@ class MappedSegments:
         finally:
             os.close(fd)
         self._mappings.setdefault(mapping.number, mapping)
-        with contextlib.suppress(RuntimeError):  # out of threads: the next one tries again
+        with contextlib.suppress(RuntimeError):  # out of threads: the next call tries again
             trimmer.add(self.check)
 
     def receive(self, descriptor: Chunk, lengths: Sequence[int]) -> list[memoryview]:

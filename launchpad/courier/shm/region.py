@@ -37,8 +37,8 @@ _libc.madvise.argtypes = (_word, _word, ctypes.c_int)
 class Region:
     """Mapped memory, unmapped when nothing refers to the region any more.
 
-    Code that hands out its memory must keep the region, because nothing else keeps the address valid. An
-    array from `make_array` keeps it by itself.
+    Code that hands out the region's memory must keep the region, because nothing else keeps the address
+    valid. An array from `make_array` keeps the region by itself.
     """
 
     def __init__(self, address: int, size: int) -> None:
@@ -54,7 +54,7 @@ class Region:
         # Values with finalizers of their own may look at the memory while the interpreter ends.
         self._finalizer.atexit = False
 
-    # Kept whole: if it were interrupted before there is a finalizer, nothing would unmap the memory.
+    # Kept whole: an interruption before there is a finalizer would leave memory that nothing unmaps.
     @classmethod
     @kept_whole
     def map_file(cls, fd: int, size: int) -> Region:
@@ -86,7 +86,7 @@ class Region:
     def empty(self, start: int) -> None:
         """Give the pages from `start` on back to the system, even if other processes have them mapped.
 
-        They stay readable, as zeros.
+        These pages stay readable, as zeros.
         """
         _libc.madvise(self.address + start, self.size - start, mmap.MADV_REMOVE)
 

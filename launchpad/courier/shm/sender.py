@@ -26,13 +26,13 @@ from launchpad.courier.shm.region import Region, copy
 from launchpad.courier.shm.segments import FREED, HEADER_SIZE, LARGE, NUMBER, RETIRED, trimmer
 
 IDLE_S = 5.0  # after this long a segment leaves the pool
-MAX_SEGMENTS = 128  # each is a descriptor
+MAX_SEGMENTS = 128  # each takes a descriptor
 
 
 class Segment:
     """One file in memory, and our mapping of it."""
 
-    # Kept whole: if it were interrupted, nothing would close the file of a segment that is not in the pool.
+    # Kept whole: after an interruption, nothing would close the file of a segment that is not in the pool.
     @kept_whole
     def __init__(self, number: int, size: int) -> None:
         self.number = number
@@ -221,7 +221,7 @@ class SegmentPool:
             self._drop(lambda each: each is segment)
             return None
         segment.used_at = time.monotonic()
-        with contextlib.suppress(RuntimeError):  # out of threads: the next one tries again
+        with contextlib.suppress(RuntimeError):  # out of threads: the next call tries again
             trimmer.add(self.check)
         return lease
 

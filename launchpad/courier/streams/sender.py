@@ -21,7 +21,7 @@ from launchpad.courier.streams.items import SHARED_ITEMS
 from launchpad.courier.streams.outgoing import OutgoingItems
 
 _QUICK_S = 25e-6  # an item that took longer goes at once
-_STEADY_AFTER = 8  # quick items in a row, after which the next may wait for each other
+_STEADY_AFTER = 8  # quick items in a row, after which the next ones may wait for each other
 _HOLD_S = 1e-3  # the longest that an item waits for others
 
 _monotonic = time.monotonic

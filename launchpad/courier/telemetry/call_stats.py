@@ -32,7 +32,7 @@ class MethodStats:
         in_flight: Number of calls that began and have not ended.
         bytes_in: Bytes of payload received: results at a client, arguments at a server.
         bytes_out: Bytes of payload sent.
-        Seconds that the ended calls took, summed.
+        total_s: Seconds that the ended calls took, summed.
         buckets: Histogram of the ended calls: `buckets[i]` took from 2**(i-1) to 2**i µs. The first one
             counts calls that took less than 1 µs.
         items: Number of items in the calls' streams, both results and arguments. A call whose result is a
@@ -76,7 +76,7 @@ class MethodStats:
     def histogram(self) -> dict[float, int]:
         """The number of calls in each bucket, by the bucket's upper limit in seconds.
 
-        The result has the buckets from the first to the last one with any calls.
+        The result runs from the first bucket with any calls to the last one.
         """
         filled = [bucket for bucket, count in enumerate(self.buckets) if count]
         if not filled:

@@ -189,7 +189,7 @@ class ProcessRecorder:
         self._budget = 0.0
         self._dropped = 0
 
-    # For callers.
+    # Methods for calls that this process makes.
 
     def call(
         self, channel: Any, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -255,7 +255,7 @@ class ProcessRecorder:
         number = self._next_number()
         return number, self._track(), channel.with_number(number.to_bytes(8, "big"))
 
-    # For servers, and for waits.
+    # Methods for calls that this process answers, and for waits.
 
     def answer(
         self,

@@ -100,7 +100,7 @@ class Wait:
 def quick_wait(name: str) -> AbstractContextManager[None]:
     """Return a `Wait` for a wait that may take only microseconds.
 
-    It is noted only if a recording is on when it begins.
+    The wait is noted only if a recording is on when the wait begins.
     """
     return _NOTHING if recorder is None else Wait(name)
 

@@ -116,8 +116,9 @@ def set_timeouts(
     timeout_s: float,
     options: Iterable[int] = (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO),
 ) -> None:
-    """Limit the time of each single send and receive; 0 means no limit. At the limit, BlockingIOError is
-    raised.
+    """Limit the time of each single send and receive; 0 means no limit.
+
+    After that time, the call raises BlockingIOError.
 
     The kernel measures this time. Python's own `settimeout` would poll before every read and write, which is
     one more system call each.
