@@ -17,8 +17,8 @@ HandleT = TypeVar("HandleT", bound=Handle[Any], covariant=True)
 class Node(abc.ABC, Generic[HandleT]):
     """A service described in a program; nothing is built until the program runs.
 
-    To write a kind of node of your own, create its handle, return what its worker runs, and allocate the
-    addresses at which it serves:
+    To write a kind of node of your own, derive from this class. Allocate the addresses at which the node
+    serves, create its handle, and return what its worker runs:
 
     Example:
         class BoardNode(lp.Node[BoardHandle]):
@@ -35,7 +35,7 @@ class Node(abc.ABC, Generic[HandleT]):
     """
 
     stops_last = False
-    """True if its worker is asked to stop only when all others have ended, or half their time is over."""
+    """True if the node is asked to stop only when all others have ended, or half of their time is over."""
 
     def __init__(self) -> None:
         self.addresses: list[Address] = []
@@ -44,16 +44,19 @@ class Node(abc.ABC, Generic[HandleT]):
 
     @abc.abstractmethod
     def create_handle(self) -> HandleT:
-        """Return a handle of this node. May be called more than once, and before the node is in a program."""
+        """Return a handle of this node.
+
+        launchpad may call this more than once, and before the node is in a program.
+        """
 
     @abc.abstractmethod
     def to_executable(self) -> Executable:
-        """Return what a worker runs, as data. Called at each setup; must not change the node."""
+        """Return what a worker runs, as data. This is called at each setup, and must not change the node."""
 
     def check_definition(self, *, is_final: bool = True) -> None:
-        """Raise DefinitionError for a mistake in the node that can be found before it runs.
+        """Raise DefinitionError if the node has a mistake that can be found before it runs.
 
-        Called when the node is added, and once more, with `is_final`, when its program is planned.
+        This is called when the node is added, with `is_final=False`, and again when its program is planned.
         """
         return
 
@@ -82,13 +85,15 @@ class Node(abc.ABC, Generic[HandleT]):
         siblings: Sequence[Node[Any]],
         add_worker: Callable[[Node[Any], str], Handle[Any]],
     ) -> None:
-        """React to being added to a group, alone or in a colocation. Called once.
+        """React to being added to a group, alone or in a colocation. This is called once.
 
-        Override it in kinds of node whose replicas know each other, or need a worker that serves all of them.
+        Override it if the replicas of your kind of node know each other, or share a worker that serves them.
 
         Args:
+            label: The label of the group.
             siblings: The nodes that the group already had, including those in colocations.
-            add_worker: Adds a node to the program, in a group of its own, and returns its handle.
+            add_worker: A function that adds a node to the program, in a group of its own, and returns its
+                handle.
         """
         return
 
@@ -97,5 +102,8 @@ class Node(abc.ABC, Generic[HandleT]):
         return ()
 
     def arguments(self) -> dict[str, Any]:
-        """Return the user's arguments, by the name that begins a path to them. Handles are searched here."""
+        """Return the user's arguments by name; launchpad searches them for handles.
+
+        In messages, the path to a handle begins with the name.
+        """
         return {}

@@ -1,4 +1,4 @@
-"""CacherNode: a node that serves another node's answers from copies, and refreshes them in the background.
+"""CacherNode: a node that serves copies of another node's answers, and refreshes them in the background.
 
     many clients ──▶ cacher ──(one call per refresh)──▶ target
 
@@ -36,7 +36,7 @@ _KEPT = 1024
 
 
 class CacherNode(Node["CourierHandle[T]"], Generic[T]):
-    """A node that caches another node's answers, for a server that very many clients read from.
+    """A node that caches another node's answers. Use it if very many clients read from that node.
 
     Example:
         learner = program.add_node(lp.CourierNode(Learner), label="learner")
@@ -47,8 +47,8 @@ class CacherNode(Node["CourierHandle[T]"], Generic[T]):
     Args:
         target: The handle of the node whose answers are cached.
         refresh_interval_ms: Milliseconds between refreshes of an answer.
-        stale_after_ms: The greatest age of an answer; for an older one the caller gets a StaleError. At least
-            the interval.
+        stale_after_ms: The greatest age of an answer, at least the interval. If the answer is older, the
+            caller gets a StaleError instead.
 
     Raises:
         ValueError: `stale_after_ms` is less than the interval, or the interval is not more than 0.
@@ -85,7 +85,7 @@ class CacherNode(Node["CourierHandle[T]"], Generic[T]):
 class Entry:
     """The last answer for one key, and the pending call to the target, if there is one.
 
-    `answer` is the value, and the time at which the target was called: the answer's age counts from there.
+    `answer` is the value and the time at which the target was called. The answer's age counts from that time.
     """
 
     method: str
@@ -94,16 +94,15 @@ class Entry:
     answer: tuple[Any, float] | None = None
     pending: Future[Any] | None = None
     last_error: BaseException | None = None
-    # Reentrant, because `add_done_callback` calls `store` at once, in this thread, if the call has ended
-    # already.
+    # Reentrant: if the call has ended already, `add_done_callback` calls `store` at once, in this thread.
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
 class Cache:
-    """A cache that answers calls from copies, and refreshes the copies.
+    """A cache that answers calls with copies of the target's answers, and refreshes the copies.
 
-    Calls to the target are futures and run concurrently: a slow or unanswered call makes no other answer
-    stale.
+    Calls to the target are futures and run concurrently, so that a slow or unanswered call doesn't make other
+    answers stale.
     """
 
     def __init__(
@@ -118,15 +117,15 @@ class Cache:
         self._stale_s = stale_s
         self._clock = clock
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
-        # Calls come in several threads. Two calls with a new key must get the same entry, so that only one
-        # of them calls the target.
+        # Several threads make calls. Two calls with the same new key must get the same entry, so that only
+        # one of them calls the target.
         self._lock = threading.Lock()
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the answer: from the target for the first call with its key, else from the copy.
+        """Return the answer. The first call with a key gets it from the target, later calls get the copy.
 
         Raises:
-            StaleError: the copy is too old.
+            StaleError: the copy is older than `stale_s`.
         """
         import cloudpickle
 
@@ -153,10 +152,10 @@ class Cache:
         )
 
     def refresh_all(self) -> None:
-        """Call the target again for each answer. After an error the old answer stays, and ages."""
+        """Call the target again for each answer. If a call fails, its old answer stays, and ages."""
         for entry in list(self._entries.values()):
             with entry.lock:
-                # The first call is pending.
+                # The first call with this key is still pending.
                 if entry.answer is None:
                     continue
                 try:
@@ -165,12 +164,12 @@ class Cache:
                     entry.last_error = error
 
     def refresh_until(self, stop: threading.Event) -> None:
-        """Refresh all answers at each interval until `stop` is set. Runs in the background thread."""
+        """Refresh all answers at each interval until `stop` is set. The background thread runs this."""
         while not stop.wait(self._refresh_s):
             self.refresh_all()
 
     def _call_target(self, entry: Entry) -> Future[Any]:
-        """Return the pending call to the target, or make one. The caller holds the entry's lock."""
+        """Return the pending call to the target, or start a call. The caller holds the entry's lock."""
         if entry.pending is not None:
             return entry.pending
         called_at = self._clock()
@@ -193,7 +192,7 @@ class Cache:
 
 
 def _check(value: Any, method: str) -> Any:
-    """Return the value, or raise TypeError if it is a stream, which cannot be returned more than once."""
+    """Return the value. Raise TypeError if it is a stream, because a stream can be returned only once."""
     if not isinstance(value, Stream):
         return value
     value.close()

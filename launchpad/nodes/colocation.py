@@ -45,8 +45,8 @@ class Colocation(UnservedNode):
 class MultiThreadingColocation(Colocation):
     """A colocation that runs several nodes as threads of one worker; they call each other through clients.
 
-    When every node with something to run has ended, the servers in it go on serving until the program
-    stops. If there are no servers, the worker ends.
+    When every node with something to run has ended, the servers in the colocation go on serving until the
+    program stops. If there are no servers, the worker ends.
 
     Example:
         replay, learner = lp.CourierNode(Replay), lp.CourierNode(Learner)
@@ -55,7 +55,8 @@ class MultiThreadingColocation(Colocation):
 
     Args:
         nodes: The nodes that run in it.
-        return_on_first_completed: If True, the worker ends when the first `run()` ends, not the last.
+        return_on_first_completed: If True, the worker ends as soon as one `run()` ends. If False, it waits
+            for all of them.
 
     Raises:
         DefinitionError: a node is in it twice.
@@ -74,14 +75,15 @@ class MultiThreadingColocation(Colocation):
 class MultiProcessingColocation(Colocation):
     """A colocation that runs several nodes as processes on one host.
 
-    Each node in it is a worker of its own, `trainer-0.0`, `trainer-0.1`; they are listed together.
+    Each node in it is a worker of its own, such as `trainer-0.0` and `trainer-0.1`. Lists show these workers
+    together.
 
     Example:
         program.add_node(lp.MultiProcessingColocation([loader, trainer]), label="trainer")
 
     Args:
         nodes: The nodes that run in it.
-        num_retries_on_failure: How often each of them is started again after a failure; if more than 0, it
+        num_retries_on_failure: How often each node is started again after a failure. A number greater than 0
             replaces the group's restart policy.
 
     Raises:
@@ -94,10 +96,10 @@ class MultiProcessingColocation(Colocation):
         super().__init__(nodes)
         if not is_whole(num_retries_on_failure, at_least=0):
             raise ValueError(f"num_retries_on_failure is 0 or more, got {num_retries_on_failure}")
-        # The number limits all restarts together, and each restart is immediate.
+        # The number limits all restarts of a worker, however far apart, and each restart is immediate.
         policy = RestartPolicy(max_restarts=num_retries_on_failure, within_s=math.inf, backoff=0.0)
         self.restart = policy if num_retries_on_failure else None
 
     def to_executable(self) -> Executable:
-        """Fail: its nodes are workers of their own, and the plan has an executable for each of them."""
+        """Raise an error: each node is a worker of its own, so the plan has an executable for each node."""
         raise AssertionError("the plan takes a colocation of processes apart")

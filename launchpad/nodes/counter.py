@@ -17,7 +17,7 @@ class CounterHandle(ServiceHandle[Counter]):
 
 
 class CounterNode(CourierNode[CounterServer]):
-    """A node with counts that all nodes share, as in Acme: steps, episodes, updates.
+    """A node with counts that all nodes share, such as steps, episodes and updates, as in Acme.
 
     Example:
         counter = program.add_node(lp.CounterNode(), label="counter")

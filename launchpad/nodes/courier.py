@@ -39,7 +39,7 @@ ServiceClientT = TypeVar("ServiceClientT", covariant=True)
 
 _SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes", "compress"})
-# Seconds for the call that runs when its server stops.
+# Seconds that a running call may still take after the stop of its server.
 _GRACE_S = 1.0
 
 
@@ -77,8 +77,9 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
             program.add_node(lp.PyClassNode(Actor, slow), label="straggler")
 
         Args:
-            transforms: `lp.edges.Delay` and `Bandwidth` delay the messages of each client that the new
-                handle turns into. `Record` and `Replay` apply to the server, and so to all of its calls.
+            transforms: Transforms of `lp.edges`. `Delay` and `Bandwidth` delay the messages of each client
+                that the new handle turns into. `Record` and `Replay` apply to the server, and therefore to
+                the calls of all its clients.
 
         Raises:
             TypeError: a transform is of another type.
@@ -112,7 +113,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
 
     @property
     def client_options(self) -> tuple[str, dict[str, Any]]:
-        """The uid of its address, and the options of the client that the handle turns into."""
+        """The uid of the handle's address, and the options of the client that the handle turns into."""
         return self._address.uid, self._client_options()
 
     def dereference(self) -> CourierClient[T]:
@@ -136,7 +137,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
 
 
 class ServiceHandle(CourierHandle[Any], Generic[ServiceClientT]):
-    """The handle of a node whose client has methods of its own, as a queue's client does.
+    """The handle of a node that has its own class of client, as a queue does.
 
     Example:
         class CounterHandle(ServiceHandle[Counter]):
@@ -144,7 +145,7 @@ class ServiceHandle(CourierHandle[Any], Generic[ServiceClientT]):
     """
 
     made_into: ClassVar[type]
-    """The class of the client. It takes the `CourierClient` with which it calls the node."""
+    """The class of the client. Its constructor takes the `CourierClient` with which it calls the node."""
 
     @property
     def client_options(self) -> tuple[str, dict[str, Any]]:
@@ -171,10 +172,10 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         courier_kwargs: Options of the server: `thread_pool_size`, `max_bytes`, `also_at`.
         courier_client_kwargs: Options of the clients that its handles turn into: `call_timeout` in seconds,
             `wait_for_ready`, `compress`, `max_bytes`.
-        one_at_a_time: If True, calls run one at a time, in the thread that built the object; in a process
-            that is the main thread. Use it for objects bound to a thread, such as an sqlite connection, a
-            GL or CUDA context, or `signal.alarm`. `thread_pool_size=1` does the same, except that `run()`,
-            if there is one, keeps that thread, and calls run in another.
+        one_at_a_time: If True, calls run one at a time, in the thread that built the object. If the worker is
+            a process, this is its main thread. Use it for objects bound to a thread, such as an sqlite
+            connection, a GL or CUDA context, or `signal.alarm`. `thread_pool_size=1` does the same, except
+            that if there is a `run()`, it keeps that thread, and calls run in another thread.
 
     Raises:
         DefinitionError: raised by `add_node`: with `one_at_a_time`, the object has a `run()`, or methods that
@@ -205,7 +206,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         """Also check that a node with `one_at_a_time` can run one call at a time.
 
         Raises:
-            DefinitionError: it cannot, or another check failed.
+            DefinitionError: the node cannot do that, or another check failed.
         """
         super().check_definition(is_final=is_final)
         kind = self._code.function
@@ -215,7 +216,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
                 raise DefinitionError(f"{self!r} cannot run one call at a time: {why_not}")
 
     def configure(self, *args: Any, **kwargs: Any) -> None:
-        """Replace the constructor's arguments: for nodes that hold handles of each other."""
+        """Replace the constructor's arguments. Use this for nodes that hold handles of each other."""
         self._args = args
         self._kwargs = kwargs
 
@@ -237,7 +238,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
 
 
 class Serving(Executable):
-    """A base for executables that serve: it stops their server."""
+    """A base for executables that have a server. It stops the server at the end."""
 
     _server: Server | None = None
 
@@ -246,7 +247,7 @@ class Serving(Executable):
             self._server.stop(0.0)
 
     def release(self) -> None:
-        """End the calls before anything is released, so that no call uses something that is closed."""
+        """End the calls first, so that no call uses something closed. Then release what the worker holds."""
         if self._server is not None:
             self._server.stop_serving()
         super().release()
@@ -281,8 +282,8 @@ class ServeObject(BuildObject, Serving):
                 self._one_thread = OneThread()
             server = new_server(self.address, self.server_kwargs, self._one_thread)
             self._loop = server.event_loop
-        # If the worker has several nodes, this thread ends when all of them are open. So the object needs a
-        # thread of its own.
+        # If the worker has several nodes, the current thread ends as soon as this node is open, so the object
+        # needs a thread of its own.
         if self._one_thread is not None and me.part:
             self._start_thread(self._one_thread)
             built = self._one_thread.call(self.build, self._loop)
@@ -315,7 +316,10 @@ class ServeObject(BuildObject, Serving):
         return run
 
     def serve(self, stop: threading.Event) -> None:
-        """Serve until the stop. With one call at a time, run the calls here, where the object was built."""
+        """Serve until the stop.
+
+        If calls run one at a time, run them in this thread, because it has built the object.
+        """
         if self._one_thread is None or context.current().part:
             super().serve(stop)
             return
@@ -323,14 +327,14 @@ class ServeObject(BuildObject, Serving):
         self._one_thread.run()
 
     def save_while_it_runs(self, built: object, loop: EventLoop) -> None:
-        """Let the object save itself; where one call runs at a time, take a turn like a call."""
+        """Let the object save itself. If calls run one at a time, the save waits for its turn like a call."""
         if self._one_thread is None:
             super().save_while_it_runs(built, loop)
         else:
             self._one_thread.call(super().save_while_it_runs, built, loop)
 
     def _start_thread(self, one_thread: OneThread) -> None:
-        """Start a thread for the calls, because the current one has other things to do."""
+        """Start a thread for the calls, because the current thread has other things to do."""
         me = context.current()
 
         def run() -> None:
@@ -340,7 +344,7 @@ class ServeObject(BuildObject, Serving):
         OwnThread(target=run, name=f"{me.name}-calls").start()
 
     def _end_turns(self) -> None:
-        """Let no more calls run, and interrupt the running one unless it ends within a second."""
+        """Let no more calls run, and interrupt the running call unless it ends within a second."""
         one_thread = self._one_thread
         me = context.current()
         assert one_thread is not None
@@ -353,7 +357,7 @@ class ServeObject(BuildObject, Serving):
         OwnThread(target=interrupt_if_busy, name="launchpad-interrupt").start()
 
     def find_close(self, built: object) -> Callable[[], object] | None:
-        """Return the object's closing method, which does nothing if other nodes have called it."""
+        """Return a function that closes the object, unless another node has called its closing method."""
         named_close = hooks.find_close(built)
         if named_close is None:
             return None
@@ -366,18 +370,18 @@ class ServeObject(BuildObject, Serving):
         return close_unless_called
 
     def save(self) -> None:
-        """End the calls, so that none changes the object any more, and let it save itself."""
+        """End the calls, so that no call changes the object any more, then let the object save itself."""
         self._end_calls()
         self._in_its_thread(super().save)
 
     def release(self) -> None:
-        """End the calls, so that none needs the object any more, and release what it holds."""
+        """End the calls, so that no call needs the object any more, then release what the object holds."""
         self._end_calls()
         self._in_its_thread(super().release)
 
     def _end_calls(self) -> None:
-        """End other nodes' calls and periodic saves. This worker itself can still use the one thread."""
-        # Saves end first: a save may be waiting for its turn in the one thread.
+        """End other nodes' calls and the periodic saves. This worker itself can still use the one thread."""
+        # Saves end first, because a save may be waiting for its turn in the one thread.
         if self._saves is not None:
             self._saves.end()
         if self._one_thread is not None:
@@ -395,7 +399,7 @@ class ServeObject(BuildObject, Serving):
 
 
 def why_not_one_at_a_time(kind: type, *, runs: bool) -> str:
-    """Return the reason why objects of a class cannot run one call at a time; empty if they can."""
+    """Return the reason why objects of a class cannot run one call at a time, or "" if they can."""
     if runs and callable(getattr(kind, "run", None)):
         return (
             f"{kind.__qualname__}.run() would keep the thread that has built the object, in which they must"
@@ -421,7 +425,7 @@ def new_server(
     server_kwargs: Mapping[str, Any] = MappingProxyType({}),
     one_thread: OneThread | None = None,
 ) -> Server:
-    """Make a server at the address, and at another address if there can be workers on other hosts."""
+    """Make a server at the address. If there can be workers on other hosts, it also has a second address."""
     me = context.current()
     addresses = me.addresses
     also_at = [*server_kwargs.get("also_at", ())]
@@ -434,10 +438,10 @@ def new_server(
 
 def start(server: Server, address: Address) -> None:
     """Start the server, and report its endpoints if the plan doesn't have them."""
-    # The object may have started it already, in set_courier_server.
+    # The object may have started the server already, in set_courier_server.
     server.Start()
     me = context.current()
-    # Where servers can move, the launcher sends the endpoints to the other workers.
+    # If servers can move, the launcher needs the endpoints to send them to the other workers.
     if me.addresses.listens_at:
         me.link.report(Bound(me.name, me.attempt, address.name, tuple(server.addresses)))
 
@@ -448,9 +452,9 @@ def checked_server(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _checked_client(kwargs: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
-    """Return the options of a client, or raise TypeError for an unknown one.
+    """Return the options of a client, or raise TypeError if one of them is unknown.
 
-    Also raise the ValueError or TypeError that a call would raise for its timeout.
+    Also raise the ValueError or TypeError that a call would raise because of its timeout.
     """
     Options((kwargs or {}).get("call_timeout"))
     return _checked(kwargs, _CLIENT_OPTIONS, name)

@@ -2,16 +2,17 @@
 
 These keep the object's state over a restart, or until the next launch:
 
-    save()             returns None if it saved the state itself, into `lp.current().state_dir`, say;
-                       returns anything else to have that saved
+    save()             returns None if it saved the state itself, for example in `lp.current().state_dir`;
+                       otherwise returns the state, and the worker saves it
     restore()          loads what the object saved itself
     restore(saved)     gets what `save()` returned, if it returned anything
-    restore(saved=None)    both: gets what `save()` returned, or no argument
+    restore(saved=None)    covers both cases: gets what `save()` returned, or no argument
 
-These release what the object holds when an attempt ends cleanly; the worker calls the first that exists:
+These release what the object holds when an attempt ends cleanly; the worker calls the first of them that the
+object has:
 
     close()
-    __aexit__, __exit__    as at the end of a `with` block without an exception; not a lock's
+    __aexit__, __exit__    called as at the end of a `with` block without an exception; not called on a lock
 
 The worker ignores methods of these names that take other arguments, such as a model's `save(path)`.
 """
@@ -48,7 +49,7 @@ def save(built: object, loop: EventLoop) -> None:
 
 
 def restore(built: object, loop: EventLoop) -> None:
-    """Call the object's `restore()`, with what its `save()` returned if it takes an argument."""
+    """Call the object's `restore()`. If it takes an argument, it gets what `save()` returned."""
     hook = _hook(built, "restore")
     if hook is None:
         return
@@ -63,9 +64,10 @@ def restore(built: object, loop: EventLoop) -> None:
 
 
 def find_close(built: object) -> tuple[str, Callable[[], object]] | None:
-    """Return the name of the object's closing method, and a function that calls it; None if it has none.
+    """Return the name of the object's closing method, and a function that calls it.
 
-    Only methods of the class count, because some objects, such as clients, seem to have a method of any name.
+    Return None if the object has no closing method. Only methods of the class count, because some objects,
+    such as clients, seem to have a method of any name.
     """
     kind = type(built)
     if hasattr(kind, CLOSE):
@@ -82,7 +84,7 @@ def find_close(built: object) -> tuple[str, Callable[[], object]] | None:
 
 
 class PeriodicSave:
-    """A thread that lets an object save itself at intervals. It logs what a save raises, and goes on."""
+    """A thread that lets an object save itself at intervals. It logs the error of a failed save and goes on."""
 
     def __init__(self, save: Callable[[], None], every_s: float) -> None:
         self._save = save
@@ -93,7 +95,7 @@ class PeriodicSave:
         self._thread.start()
 
     def end(self) -> None:
-        """Begin no other save, and wait for the one that is running."""
+        """Begin no more saves, and wait for the running one."""
         self._has_ended.set()
         if self._thread is not threading.current_thread():
             self._thread.join(_END_S)

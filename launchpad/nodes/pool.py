@@ -13,7 +13,7 @@ from launchpad.runtime.executable import Executable
 
 
 class PoolNode(CourierNode[PoolWorker]):
-    """A node that runs whatever a pool sends: functions, lambdas and closures, also those of the script.
+    """A node that runs the functions, lambdas and closures that a pool sends, including the script's own.
 
     Example:
         program = lp.Program("sweep")
@@ -22,7 +22,7 @@ class PoolNode(CourierNode[PoolWorker]):
         program.add_node(lp.PyNode(search, workers), label="search")    # in search: lp.pool(workers)
 
     Args:
-        slots: The number of calls that it runs at the same time, each in a thread.
+        slots: The number of calls that a worker runs at the same time, each in a thread.
         initializer: Called once in each worker, before it serves; an exception in it ends the worker.
         initargs: The arguments of the initializer; they may contain handles.
         courier_kwargs: As for `CourierNode`.
@@ -61,7 +61,7 @@ class PoolNode(CourierNode[PoolWorker]):
 
 
 class ServePool(ServeObject):
-    """An executable that serves a PoolWorker; calls that still run don't delay its end."""
+    """An executable that serves a PoolWorker. At the end, it doesn't wait for calls that still run."""
 
     def abandon(self) -> None:
         if isinstance(self._built, PoolWorker):

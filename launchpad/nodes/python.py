@@ -1,4 +1,4 @@
-"""PyNode and PyClassNode: nodes with a function, or an object with a `run()`, that serve no calls."""
+"""PyNode and PyClassNode: nodes that run a function, or an object's `run()`, and serve no calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PyHandle(Handle[NoReturn]):
     can_be_dereferenced = False
 
     def dereference(self) -> NoReturn:
-        """Raise TypeError: there is nothing to call."""
+        """Raise TypeError, because the node serves nothing that could be called."""
         raise TypeError(
             f"{self!r} cannot be dereferenced: a PyNode or PyClassNode serves no calls. Use a"
             " CourierNode if others are to call it."
@@ -58,7 +58,10 @@ class ConstructorNode(Node[HandleT]):
         self._kwargs = kwargs
 
     def check_definition(self, *, is_final: bool = True) -> None:
-        """Check that the constructor takes these arguments; if they may be set later, some may be missing."""
+        """Check that the constructor takes these arguments.
+
+        Unless `is_final`, some may be missing, because they may still be set.
+        """
         run = getattr(type(self), "run", None)
         if run is not None:
             raise DefinitionError(
@@ -74,7 +77,7 @@ class ConstructorNode(Node[HandleT]):
         )
 
     def arguments(self) -> dict[str, Any]:
-        """Return the constructor, whose closure may hold handles, and its arguments."""
+        """Return the constructor and its arguments. The constructor's closure may hold handles, too."""
         return {"constructor": self._code.function, "args": self._args, "kwargs": self._kwargs}
 
     def __repr__(self) -> str:
@@ -100,7 +103,7 @@ class PyNode(UnservedNode, ConstructorNode[PyHandle]):
 
 
 class RunnableNode(ConstructorNode[HandleT]):
-    """A node whose object may have a `run()`, which can be switched off for tests."""
+    """A node whose object may have a `run()`. Tests can switch `run()` off."""
 
     _runs = True
     _needs_run = False
@@ -117,7 +120,7 @@ class RunnableNode(ConstructorNode[HandleT]):
         super().check_definition(is_final=is_final)
 
     def disable_run(self) -> None:
-        """Let the worker build (and serve) the object without calling its `run()`, for unit tests."""
+        """Let the worker build, and serve, the object without calling its `run()`. For unit tests."""
         self._runs = False
 
     def enable_run(self) -> None:
@@ -125,7 +128,7 @@ class RunnableNode(ConstructorNode[HandleT]):
         self._runs = True
 
     def construct(self) -> Any:
-        """Build the object in this process as the worker does, with clients instead of handles, for tests.
+        """Build the object in this process, with clients instead of handles, as the worker does. For tests.
 
         The constructor gets copies of its arguments, made by pickle.
 
@@ -137,14 +140,14 @@ class RunnableNode(ConstructorNode[HandleT]):
                 assert node.construct().step(0) > 0
 
         Raises:
-            NotRunningError: the program of the handles is not running.
+            NotRunningError: the program that the handles belong to is not running.
         """
         with io.BytesIO() as file:
             ClientPickler(file, protocol=5).dump((self._code.function, self._args, self._kwargs))
             function, args, kwargs = pickle.loads(file.getvalue())
         return function(*args, **kwargs)
 
-    # dm-launchpad's name for it.
+    # dm-launchpad has this method under this name.
     _construct_instance = construct
 
 
@@ -174,16 +177,16 @@ class Calling(Executable):
     _loop: EventLoop | None = field(default=None, init=False)
 
     def release(self) -> None:
-        """Call the exit handlers; those that are coroutines run on the event loop."""
+        """Call the exit handlers. Coroutine functions among them run on the event loop."""
         loop = self._loop
-        # The worker was stopped before `open`.
+        # There is no loop if the worker was stopped before `open`.
         if loop is None:
             super().release()
             return
         user_code.call_exit_handlers(loop)
 
     def close(self) -> None:
-        """End what is left on the event loop."""
+        """Close the event loop, and end what still runs on it."""
         super().close()
         if self._loop is not None:
             self._loop.close()
@@ -215,13 +218,13 @@ class BuildObject(Calling):
         """End the periodic save, then let the object save itself."""
         if self._saves is not None:
             self._saves.end()
-        # The worker was stopped before `open` was done.
+        # There is no object if the worker was stopped before `open` had built it.
         if self._built is None or self._loop is None:
             return
         hooks.save(self._built, self._loop)
 
     def release(self) -> None:
-        """End the periodic save before anything is released: a closed object cannot save itself."""
+        """End the periodic save first, because a closed object cannot save itself. Then release."""
         if self._saves is not None:
             self._saves.end()
         super().release()
@@ -235,7 +238,8 @@ class BuildObject(Calling):
     def build(self, loop: EventLoop) -> Any:
         """Build the object, and let it restore its state if there was an earlier attempt or launch."""
         me = context.current()
-        # Read this before the constructor runs, which may leave files that look like an earlier launch's.
+        # Read this before the constructor runs: the constructor may create files that look as if an earlier
+        # launch had left them.
         is_resumed = me.is_resumed
         built = self.function(*self.args, **self.kwargs)
         if is_resumed:
@@ -245,7 +249,8 @@ class BuildObject(Calling):
         if close is not None:
             me.exits.add(close)
         if me.link.policy.save_every_s is not None:
-            # An interruption between the thread's start and the assignment would hide it from `close`.
+            # If an interruption came between the thread's start and the assignment, `close` would not find
+            # the thread.
             with me.stop.interruption.forbidden():
                 self._saves = PeriodicSave(
                     functools.partial(self.save_while_it_runs, built, loop),
@@ -268,7 +273,8 @@ class BuildObject(Calling):
         return user_code.until_done(run, loop) if callable(run) else None
 
 
-# Programs for dm-launchpad import PythonProcess from a module of this name. There, this module is a package.
+# Programs for dm-launchpad import PythonProcess from a module of this name, inside this one. In dm-launchpad,
+# this module is a package.
 _ALIAS = f"{__name__}.local_multi_processing"
 sys.modules[_ALIAS] = types.ModuleType(_ALIAS)
 vars(sys.modules[_ALIAS])["PythonProcess"] = PythonProcess

@@ -1,9 +1,9 @@
-"""ReverbNode: a server of DeepMind's Reverb, which keeps tables of experience for reinforcement learning.
+"""ReverbNode: a server of DeepMind's Reverb, with tables of experience for reinforcement learning.
 
     handle ──▶ reverb.Client ──gRPC──▶ reverb.Server (C++)     localhost:port, or wherever its worker is
 
-Reverb is a separate package: `pip install 'launchpad-graph[reverb]'`, also on the hosts or in the image where
-its workers run. Only those workers import it.
+Reverb is a separate package. Install it with `pip install 'launchpad-graph[reverb]'`, also on the hosts or in
+the image where the node's workers, and those with its clients, run. Only these workers import Reverb.
 (Cassirer et al., "Reverb: A Framework for Experience Replay", arXiv 2102.04736.)
 """
 
@@ -42,7 +42,7 @@ class ReverbHandle(Handle[Any]):
 
 
 class ReverbNode(Node[ReverbHandle]):
-    """A node that serves tables of Reverb.
+    """A node that serves Reverb tables.
 
     Example:
         def make_tables():
@@ -52,14 +52,13 @@ class ReverbNode(Node[ReverbHandle]):
         program.add_node(lp.CourierNode(Actor, replay), label="actor")   # in Actor: replay.insert(…)
 
     Args:
-        priority_tables_fn: A function that returns the tables. Called in the worker.
-        checkpoint_ctor: A function that returns the checkpointer, which fills the tables at the start. Called
-            in the worker. None means Reverb's default, in a temporary directory.
-        checkpoint_time_delta_minutes: Minutes between checkpoints of the tables; one more is written at the
-            stop. None means that only clients ask for checkpoints.
+        priority_tables_fn: A function that returns the tables. The worker calls it.
+        checkpoint_ctor: A function that returns the checkpointer, which fills the tables at the start. The
+            worker calls it. None means Reverb's default checkpointer, in a temporary directory.
+        checkpoint_time_delta_minutes: Minutes between checkpoints of the tables. The node writes one more
+            when it stops. None means that checkpoints are written only when a client asks for them.
 
-    The node stops last, because a client that samples from a server that is gone gets no error, and would
-    wait indefinitely.
+    The node stops last: if its server is gone, a client that samples gets no error and waits indefinitely.
 
     Raises:
         DefinitionError: `checkpoint_time_delta_minutes` is not more than 0.
@@ -131,7 +130,7 @@ class ServeTables(Executable):
         return None
 
     def close(self) -> None:
-        """Write a last checkpoint, if they are written at intervals, and stop the server."""
+        """Stop the server. If checkpoints are written at intervals, write a last one first."""
         if self._writing is not None:
             self._is_over.set()
             self._writing.join()

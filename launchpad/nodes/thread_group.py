@@ -4,8 +4,8 @@
     one thread each      open()            run()
                          ended, failed, or the worker is asked to stop ──▶ the waiting thread goes on
 
-Each executable has its own run context. Its stop signal records whether that executable's code watches for
-the stop: if it does, the thread ends by itself; if not, it is interrupted.
+Each executable has its own run context with a stop signal. The signal records whether the executable's code
+watches for the stop. If the code does, its thread ends by itself; if not, the thread is interrupted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from launchpad.runtime.executable import Executable, Run
 from launchpad.runtime.interrupt import Interruption, interrupt_thread, is_interruption
 
 _STOP_TIMEOUT_S = 1.0
-"""Seconds that an interrupted thread may take to unwind; it may be blocked in a call."""
+"""Seconds to wait for an interrupted thread to unwind. It may be blocked in a call."""
 
 
 @dataclass
 class RunColocated(Executable):
     """An executable that runs several executables as threads of this worker.
 
-    It opens all of them at once, each in its own thread, because constructors may call each other.
+    It opens all of them at once, each in its own thread, because the nodes' constructors may call each other.
     """
 
     executables: list[Executable]
@@ -42,7 +42,7 @@ class RunColocated(Executable):
         """Open all executables; return a function that runs those that have something to run."""
         context.inherit()
         self._me = context.current()
-        # Notified when a thread has ended its call, and when the stop comes.
+        # It is notified when a thread has ended its call, and when the stop comes.
         self._changed = threading.Condition()
         self._errors: list[BaseException] = []
         self._own_errors: list[BaseException] = []
@@ -50,13 +50,13 @@ class RunColocated(Executable):
             NodeThread(executable, self._me, i, self._on_end)
             for i, executable in enumerate(self.executables)
         ]
-        # With a handler, the worker watches for the stop, so its own thread is never interrupted.
+        # A worker with a handler watches for the stop, so its own thread is never interrupted.
         self._me.stop.add_handler(self._wake)
         self._together(self._threads, NodeThread.open, first=False)
         return self._run if any(node_thread.has_run for node_thread in self._threads) else None
 
     def save(self) -> None:
-        """Save each executable in its own context: it looks for its saved state under its own name, too."""
+        """Save each executable in its own context, under whose name it later looks for its saved state."""
         self._interrupt(lambda: not self._busy())
         for node_thread in self._threads:
             with context.entered(node_thread.context):
@@ -86,9 +86,9 @@ class RunColocated(Executable):
             executable.abandon()
 
     def _run(self) -> Any:
-        """Call all runs until all, or the first, have ended. Servers then go on serving.
+        """Call all runs, and wait until all, or the first, have ended. Servers then go on serving.
 
-        Return a tuple of what each returned, or None if none of them returned anything.
+        Return a tuple of what each run returned, or None if all of them returned None.
         """
         first = self.return_on_first_completed
         runners = [node_thread for node_thread in self._threads if node_thread.has_run]
@@ -96,7 +96,7 @@ class RunColocated(Executable):
         result = tuple(node_thread.result for node_thread in self._threads)
         has_any = any(value is not None for value in result)
         me = self._me
-        # A worker that is stopped has not done its work: reporting Done would end the program.
+        # If the worker was stopped, it has not done its work. Reporting Done would end the program.
         if len(runners) < len(self._threads) and not first and not me.stop.event.is_set():
             if has_any:
                 event = results.returned(me.name, me.attempt, result)
@@ -108,7 +108,10 @@ class RunColocated(Executable):
         return result if has_any else None
 
     def close(self) -> None:
-        """Interrupt the threads that still run, wait a moment, and close all, the last one first."""
+        """Interrupt the threads that still run, and wait a moment. Close all executables, the last one first.
+
+        A thread that does not stop in time is left behind.
+        """
         errors = []
         self._interrupt(lambda: not self._busy())
         for node_thread in self._busy():
@@ -121,8 +124,8 @@ class RunColocated(Executable):
                 errors.append(error)
         # There are no threads if the worker was stopped before `open`.
         if self._threads:
-            # The worker's context outlives this object, and must not keep its nodes' clients alive. The
-            # handler is missing if the stop came before `open` added it.
+            # The worker's context outlives this object. Through the handler it would keep the nodes' clients
+            # alive. The handler is missing if the stop came before `open` added it.
             with contextlib.suppress(ValueError):
                 self._me.stop.remove_handler(self._wake)
         if errors:
@@ -135,10 +138,10 @@ class RunColocated(Executable):
     def _together(
         self, threads: list[NodeThread], call: Callable[[NodeThread], None], first: bool
     ) -> None:
-        """Start a call in each thread, and wait until all have ended, or one has failed.
+        """Start a call in each thread, and wait until all calls have ended, or one has failed.
 
-        With `first`, wait only until one has ended. When asked to stop, wait until all have stopped: as long
-        as it takes for threads that watch for the stop, only a moment for those that are interrupted.
+        With `first`, wait only until one call has ended. When the worker is asked to stop, wait for all of
+        them: without limit for threads that watch for the stop, only a moment for those that are interrupted.
         """
         for node_thread in threads:
             node_thread.start(call)
@@ -146,7 +149,7 @@ class RunColocated(Executable):
         stop = self._me.stop.event
         self._wait(lambda: stop.is_set() or bool(self._errors) or len(self._busy()) <= may_run)
         if stop.is_set():
-            # The stop has begun already: this call only waits for the handlers.
+            # The stop has begun already. This call only waits for the handlers of the stop.
             self._me.stop.request()
             self._interrupt(lambda: all(t.context.stop.is_watched for t in self._busy()))
             self._wait(
@@ -159,7 +162,7 @@ class RunColocated(Executable):
             raise (self._own_errors or self._errors)[0]
 
     def _interrupt(self, until: Callable[[], bool]) -> None:
-        """Interrupt the threads that do not watch for the stop, and wait a moment for the condition."""
+        """Interrupt the threads that don't watch for the stop, and wait a moment for `until` to be True."""
         # A stop may come before `open` has made any threads.
         if not self._threads:
             return
@@ -185,7 +188,10 @@ class RunColocated(Executable):
 
 
 class NodeThread:
-    """One executable and the thread that it runs in; each call ends with `on_end`, given what it raised."""
+    """One executable, and the thread that it runs in.
+
+    At the end of each call, the thread passes the call's error, or None, to `on_end`.
+    """
 
     def __init__(
         self,
@@ -203,7 +209,7 @@ class NodeThread:
         self.executable = executable
         self._on_end = on_end
         self._run: Run | None = None
-        # Set by the first start.
+        # The first `start` sets it.
         self._thread: threading.Thread
         # `close` may come while `open` runs. Exactly one of them must close the executable, so each sets
         # its flag and looks at the other's in one step.
@@ -216,7 +222,7 @@ class NodeThread:
         self._thread = threading.Thread(
             target=self._run_call, args=(call,), name=f"{self.context.name}-member", daemon=True
         )
-        # Set it before the start: the thread may end, and reset it, before `start` returns.
+        # Set the flag before the start, because the thread may end, and reset it, before `start` returns.
         self.is_busy = True
         try:
             self._thread.start()
@@ -225,7 +231,7 @@ class NodeThread:
             raise
 
     def open(self) -> None:
-        """Open the executable; close it again if `close` was called in the meantime."""
+        """Open the executable. If `close` was called in the meantime, close it again."""
         try:
             self._run = self.executable.open()
             self.has_run = self._run is not None
@@ -257,6 +263,6 @@ class NodeThread:
             error = raised
         finally:
             self.context.link.end_if_child(error)
-            # Reset it before `_on_end` wakes the worker's thread, which counts the busy threads.
+            # Reset the flag before `_on_end` wakes the worker's thread, which counts the busy threads.
             self.is_busy = False
             self._on_end(error)

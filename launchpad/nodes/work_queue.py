@@ -19,7 +19,7 @@ class WorkQueueHandle(ServiceHandle[WorkQueue]):
 
 
 class WorkQueueNode(CourierNode[WorkQueueServer]):
-    """A node with a set of jobs, each of which is done once. If a worker dies, its job returns at once.
+    """A node with a set of jobs, each of which is done once. If a worker dies, the queue gets its job back.
 
     Example:
         program = lp.Program("render")
@@ -28,17 +28,18 @@ class WorkQueueNode(CourierNode[WorkQueueServer]):
           for _ in range(8):
             program.add_node(lp.PyNode(work, queue))       # in work: for lease in queue: …
 
-    The state as it was last saved survives restarts, and launches with `state=`. It is saved at each orderly
-    end, and every `save_every_s` seconds of the group's `lp.RestartPolicy`. Jobs that were done after the
-    last save are done once more.
+    The queue's state is saved at each orderly end, and every `save_every_s` seconds of the group's
+    `lp.RestartPolicy`. The state as it was last saved survives restarts, and launches with `state=`. Jobs
+    that were done after the last save are done once more.
 
     For items that are consumed and gone, use `lp.QueueNode`.
 
     Args:
-        max_attempts: The number of attempts at a job; after that it is `failed`. An attempt is over when its
-            worker ends, calls `fail`, or takes too long.
-        lease_s: Seconds that a worker may take for a job after it took it or called `extend`. None means no
-            limit. A job that the launching script took returns only when this time is over.
+        max_attempts: The number of attempts at a job. If all of them fail, the job is `failed`. An attempt
+            fails when its worker ends, calls `fail`, or takes too long.
+        lease_s: Seconds that a worker may take for a job, from when it takes the job or calls `extend`. None
+            means no limit. If the launching script takes a job and doesn't finish it, the queue gets it back
+            only when this time is over.
         courier_kwargs: As for `CourierNode`.
 
     Raises:
