@@ -84,7 +84,7 @@ def find_close(built: object) -> tuple[str, Callable[[], object]] | None:
 
 
 class PeriodicSave:
-    """A thread that lets an object save itself at intervals. It logs the error of a failed save and goes on."""
+    """A thread that lets an object save itself at intervals. It logs errors of saves, and goes on."""
 
     def __init__(self, save: Callable[[], None], every_s: float) -> None:
         self._save = save

@@ -1,4 +1,4 @@
-"""A pool: a `concurrent.futures.Executor` over a group of workers.
+"""A pool: a `concurrent.futures.Executor` that runs calls on a group of workers.
 
 submit, map ──▶ Schedule: waiting calls ──▶ a frame of calls ──▶ PoolWorker: its slots run them
                                     ◀── their outcomes ◀──

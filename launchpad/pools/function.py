@@ -1,4 +1,7 @@
-"""Functions in the form that a pool sends: the definition once to each worker, the digest with each chunk."""
+"""Functions in the form that a pool sends.
+
+Each worker gets the definition of a function once. Each chunk of calls contains only the function's digest.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ Pickled = tuple[bytes, tuple[bytes, ...]]
 
 
 class Definition(NamedTuple):
-    """A function as bytes, and its arguments from partials, of which each call gets new copies."""
+    """A function as bytes, and its arguments from partials. Each call gets new copies of these arguments."""
 
     function: Pickled
     arguments: Pickled | None
@@ -35,8 +38,8 @@ class PoolFunction:
     """A function for workers to run.
 
     Attributes:
-        digest: The digest of its definition. Functions with equal digests do the same.
-        name: Its name, for errors.
+        digest: The digest of its definition. Functions with equal digests are the same.
+        name: Its name, for error messages.
         is_idempotent: True if a call may run twice.
         mean_s: The recent average duration of a call, in seconds; None before the first one.
     """
@@ -48,7 +51,7 @@ class PoolFunction:
     mean_s: float | None = None
 
     def note(self, seconds: float, n_calls: int) -> None:
-        """Include the duration of some calls in the average."""
+        """Include the total duration of some calls in the average."""
         of_these = seconds / n_calls
         self.mean_s = of_these if self.mean_s is None else 0.5 * (self.mean_s + of_these)
 
@@ -73,7 +76,7 @@ class PoolFunctions:
             raise TypeError(f"a pool runs functions, and was given {function!r}")
         plain: Any = function
         is_idempotent = self._are_idempotent or getattr(plain, IDEMPOTENT, False)
-        # From the inside out.
+        # The partials around the function, the innermost first.
         partials: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         while isinstance(plain, functools.partial):
             partials.insert(0, (plain.args, plain.keywords))
@@ -95,9 +98,9 @@ class PoolFunctions:
 
 
 class DefinedFunction:
-    """A function in a worker. It is unpickled at its first call, and kept.
+    """A function in a worker. The first call unpickles and keeps it.
 
-    Arguments from partials are not kept: each call gets its own copies.
+    Arguments from partials are not kept, because each call gets its own copies.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -120,9 +123,9 @@ class DefinedFunction:
 
 
 class _FunctionPickler(by_value.Pickler):
-    """A pickler that omits the state of the script's generators.
+    """A pickler that omits the state of the script's random generators.
 
-    With it, all workers would draw the same random numbers.
+    With this state, all workers would draw the same random numbers.
     """
 
     keeps_definitions = False
@@ -152,20 +155,20 @@ def _unpickled(pickled: Pickled) -> Any:
 
 
 class DefinedFunctions:
-    """The functions that a worker has received, by digest, the latest ones. The caller holds a lock."""
+    """The functions that a worker has received last, by digest. The caller of the methods holds a lock."""
 
     def __init__(self, most: int = _KEPT) -> None:
         self._most = most
         self._known: OrderedDict[bytes, DefinedFunction] = OrderedDict()
 
     def add(self, definitions: Mapping[bytes, Definition]) -> None:
-        """Add the definitions that are new. `find` drops the functions unused for longest."""
+        """Add the definitions that are new. `find` drops the functions that were not used for longest."""
         for digest, definition in definitions.items():
             if digest not in self._known:
                 self._known[digest] = DefinedFunction(definition)
 
     def find(self, digest: bytes) -> DefinedFunction | None:
-        """Return the function with this digest; None if it never came, or was dropped."""
+        """Return the function with this digest. Return None if it never came, or was dropped."""
         function = self._known.get(digest)
         if function is not None:
             self._known.move_to_end(digest)

@@ -1,4 +1,4 @@
-"""The results of a map, in order, read as they are needed."""
+"""The arguments of a map, read as they are needed, and its results, in order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class MapFeed:
 
     Args:
         work: The calls of the map, as the pool schedules them.
-        calls: The calls to read, perhaps endless.
-        ahead: Returns the largest number of calls whose results were not taken yet.
-        add: Hands calls to the pool.
+        calls: The calls to read. There may be no end to them.
+        ahead: A function that returns how many calls without a taken result there may be.
+        add: A function that hands calls to the pool.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ def taken(
     """Yield the results. Raise the first error at its turn, and TimeoutError when the time is up.
 
     Reading further ahead may raise errors of the iterables, or RuntimeError once the pool is shut down. These
-    come after the results of the calls that were sent before. In every case, calls that were not sent by the
-    end are dropped.
+    errors come after the results of the calls that were sent before. At the end, in every case, calls that
+    were not sent are dropped.
     """
 
     def left_s() -> float | None:

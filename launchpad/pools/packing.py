@@ -3,8 +3,8 @@
     the pool        pack_call, when it is submitted     ──▶ a worker   unpack_call, when it begins
     a worker        pack_result, when it has returned   ──▶ the pool   unpack_result
 
-So later changes to a list, after `submit` or by the next call, don't affect this call. If a call or a result
-cannot be pickled or unpickled, only this call fails.
+So a call is not affected if an argument, such as a list, changes after `submit`, or if another call changes
+it. If a call or a result cannot be pickled or unpickled, only this call fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from launchpad.courier.codec.packing import Item, PackedItem, pack, unpack
 
 Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
 Call = Arguments | Item
-"""The plain arguments if all are scalars, which are immutable; otherwise the packed ones."""
+"""The plain arguments if all of them are scalars, which are immutable. Otherwise the packed arguments."""
 
 _SCALARS = pickling.SCALARS
 # Bytes are excluded, because a packed result may be bytes.
@@ -31,7 +31,7 @@ def pack_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
         return args, kwargs
     body, views = pickling.encode_call(args, dict(kwargs))
     if views is None:
-        # There is an iterator among the arguments. A pool has no streams, so pickle it if possible.
+        # One of the arguments is an iterator. A pool cannot send it as a stream, so try to pickle it.
         return pack((args, kwargs), copy=True)
     return PackedItem(body, *copies(views)) if views else body
 

@@ -1,4 +1,4 @@
-"""Pool: an executor over a group of workers. Its thread is in `pool_thread.py`."""
+"""Pool: an executor that runs calls on a group of workers. Its thread is in `pool_thread.py`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pool(workers: Iterable[Any], *, idempotent: bool = False) -> Pool:
 
     Args:
         workers: Clients of `lp.PoolNode`s. Several pools may share them.
-        idempotent: If True, all functions may run twice. Otherwise only those with `@lp.idempotent` may.
+        idempotent: If True, all functions may run twice. If False, only functions with `@lp.idempotent` may.
 
     Raises:
         TypeError, ValueError: `workers` is not a list of clients, or it is empty.
@@ -61,7 +61,7 @@ def pool(workers: Iterable[Any], *, idempotent: bool = False) -> Pool:
 
 
 class Pool(Executor):
-    """A `concurrent.futures.Executor` over workers, made by `lp.pool`. Safe from any thread.
+    """A `concurrent.futures.Executor` that runs calls on workers, made by `lp.pool`. Safe from any thread.
 
     Example:
         with lp.pool(self._workers) as pool:
@@ -70,21 +70,22 @@ class Pool(Executor):
             print(score)
           print(future.result())
 
-    Functions, lambdas and closures travel by value, once to each worker. Each call gets new copies of the
-    arguments in a `functools.partial`. A worker runs a coroutine function to its end. An exception arrives
-    with its own type and the remote traceback. A worker gets more calls when it is free.
+    Functions, lambdas and closures are sent by value, once to each worker. If a function is a
+    `functools.partial`, each call gets new copies of the arguments in it. A worker runs a coroutine function
+    to its end. An exception arrives with its own type and the remote traceback. A worker gets more calls when
+    it is free.
 
-    If a worker ends, another one runs the calls that it had not begun. Calls that it may have begun run again
-    only if their function is declared idempotent; otherwise their futures raise `courier.OutcomeUnknown`. A
-    restarted worker takes part again. If all workers are gone for good, futures raise `courier.WorkerFailed`.
-    When the program stops, they raise `lp.Stopped`.
+    If a worker ends, another worker runs the calls that the first one had not begun. Calls that it may have
+    begun run again only if their function is declared idempotent; otherwise their futures raise
+    `courier.OutcomeUnknown`. A restarted worker takes part again. If all workers are gone for good, futures
+    raise `courier.WorkerFailed`. When the program stops, futures raise `lp.Stopped`.
 
-    A future's `cancel()` works until its call is sent; from then on, `running()` is True.
+    A future's `cancel()` works until its call is sent. From then on, `running()` is True.
     """
 
     def __init__(self, clients: Iterable[Client[Any]], idempotent: bool) -> None:
         self._functions = PoolFunctions(idempotent)
-        # Threads may submit the same new function at once, and must get the same PoolFunction.
+        # Two threads that submit the same new function at once must get the same PoolFunction.
         self._lock = fork.free_in_child(Lock())
         self._thread = PoolThread(clients)
         weakref.finalize(self, self._thread.shut, cancels=False).atexit = False
@@ -95,7 +96,8 @@ class Pool(Executor):
         Raises:
             RuntimeError: the pool is shut down.
             Stopped: the program stops.
-            Exception: pickling the function has failed. If pickling an argument fails, the future raises.
+            Exception: pickling the function has failed. If pickling an argument fails, the future raises the
+                error instead.
         """
         future: Future[R] = CourierFuture()
         function = self._find(fn)
@@ -118,20 +120,20 @@ class Pool(Executor):
     ) -> Iterator[R]:
         """Call `fn` with the items of the iterables, in parallel, and return the results in order.
 
-        The function is pickled once. If one of the iterables has a length, they are read at once. Otherwise
-        they are read only as far ahead of the results as the workers need, so they may be endless.
+        The function is pickled once. If one of the iterables has a length, all of them are read at once.
+        Otherwise they are read only as far ahead of the results as the workers need, so they may be endless.
 
         Args:
             timeout: Seconds from now after which the iterator raises TimeoutError.
-            chunksize: The number of calls that a worker gets at once. By default, as many as take 20 ms,
-                judging by earlier calls.
-            buffersize: The largest number of calls that are under way or whose results were not taken yet.
+            chunksize: The number of calls that a worker gets at once. By default, it gets as many as take
+                20 ms, judging by earlier calls.
+            buffersize: The largest number of calls that are under way, or whose results were not taken yet.
 
         Raises:
             ValueError: `chunksize` or `buffersize` is less than 1.
-            RuntimeError, Stopped, Exception: for the same reasons as in `submit`. The iterator raises the
-                first error of a call or of the iterables after the results before it, and then drops the
-                calls that were not sent.
+            RuntimeError, Stopped, Exception: for the same reasons as in `submit`. If a call or an iterable
+                raises an error, the iterator first returns the results before it, then raises the error and
+                drops the calls that were not sent.
         """
         for name, number in (("chunksize", chunksize), ("buffersize", buffersize)):
             if number is not None and not is_whole(number, at_least=1):

@@ -1,4 +1,4 @@
-"""PoolThread: the thread of a pool. It owns the schedule, sends frames and takes their outcomes.
+"""PoolThread: the thread of a pool. It owns the schedule, sends frames of calls and takes their outcomes.
 
     add, feed, shut ──▶ inbox ──▶ the thread ──▶ Schedule ──▶ client.futures.run_frame
     outcomes of frames ──▲             └──▶ futures get their results
@@ -7,9 +7,9 @@ Outcomes of a frame:
     done                                  its futures have results or errors
     not sent, not begun, taken back       its chunks are sent again, to any worker
     its worker ended, or was stopped      chunks that may run twice are sent again, `MAX_LOST` times at most;
-                                          the futures of others raise OutcomeUnknown
-    no worker is left                     the futures of all that is left raise WorkerFailed
-    the program stops                     they raise Stopped
+                                          the futures of the other chunks raise OutcomeUnknown
+    no worker is left                     all open futures raise WorkerFailed
+    the program stops                     all open futures raise Stopped
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from launchpad.pools.worker import DONE, STOPPED, STOPPING, UNKNOWN_FUNCTIONS
 from launchpad.runtime import context
 
 MAX_LOST = 20
-"""The number of workers that may end while they run a chunk.
+"""The number of workers that may end while they run the same chunk.
 
-After that, the pool doesn't try it again, because the chunk itself may be what ends them.
+After that, the pool doesn't try the chunk again, because the chunk itself may be what ends the workers.
 """
 
 _POLL_S = 0.25
@@ -93,7 +93,7 @@ class PoolThread:
 
     def drop_inherited(self) -> None:
         """Shut the pool in a forked child. The thread, with all the pool's calls, runs in the parent."""
-        # Another thread of the parent may have held the old lock at the fork.
+        # Make a new lock, because another thread may have held the old one at the fork.
         self._lock = RLock()
         self._inbox = queue.SimpleQueue()
         self._is_shut = True
@@ -157,7 +157,8 @@ class PoolThread:
         try:
             self._work()
         except BaseException as error:
-            # This is Stopped, or a bug in this class. In either case, no future may wait forever.
+            # The error is Stopped, or comes from a bug in this class. In either case, no future may wait
+            # forever.
             end = error
         with self._lock:
             self._end = end
@@ -198,7 +199,7 @@ class PoolThread:
                     action.frame.member.client.futures.take_back(action.frame.name)
 
     def _probe(self, member: PoolMember) -> None:
-        """Ask a worker if it is up. The answer comes once it is up, or once it is clear that it won't be."""
+        """Ask a worker if it is up. The answer comes when it is up, or when it is clear that it won't be."""
         member.state = MemberState.STARTING
 
         def receive(call: Future[int]) -> None:
@@ -231,12 +232,12 @@ class PoolThread:
         try:
             call = member.client.futures.run_frame(frame.name, new, chunks)
         except Exception as error:
-            # An argument cannot be pickled.
+            # One of the arguments cannot be pickled.
             self.schedule.end(frame)
             self._fail(frame, error)
             return
         if len(member.known) > _MOST_KNOWN:
-            # Forget which functions were sent. They are sent once more when they are needed.
+            # Forget which functions the worker got. They are sent again when they are needed.
             member.known.clear()
         member.known.update(new)
         call.add_done_callback(receive)
@@ -272,14 +273,14 @@ class PoolThread:
                 schedule.give_back(frame.chunks)
 
     def _lose(self, member: PoolMember) -> None:
-        """Ask a worker that can't be reached if it is up again, because it may be restarted."""
+        """Handle a worker that can't be reached. It may be restarted, so ask later if it is up again."""
         if member.state is MemberState.UP:
             self._probe(member)
 
     def _fail(self, frame: Frame, error: Exception) -> None:
         """Handle the failure of a whole frame.
 
-        If its chunks may run twice, send each of them again alone, to find the one that causes the failure.
+        If its chunks may run twice, send each chunk again alone, to find the one that causes the failure.
         """
         may_share = len(frame.chunks) > 1
         if may_share and (all(c.function.is_idempotent for c in frame.chunks)):
@@ -291,7 +292,10 @@ class PoolThread:
             _set_error(chunk, error)
 
     def _run_again(self, frame: Frame, error: BaseException | None) -> None:
-        """Send chunks again that may have begun and have no outcome. Fail those that must not run twice."""
+        """Handle a frame whose chunks may have begun, but have no outcome.
+
+        Send its chunks again, but fail those that must not run twice.
+        """
         for chunk in reversed(frame.chunks):
             chunk.times_lost += 1
             if chunk.function.is_idempotent and chunk.times_lost < MAX_LOST:
@@ -338,7 +342,7 @@ def _complete(
     error: bytes | None,
     seconds: float,
 ) -> None:
-    """Set the results or the error of a chunk's calls on its future."""
+    """Give a chunk's future the results, or the error, of its calls."""
     chunk.function.note(seconds, len(packed_results) + (error is not None))
     results: list[Any] = []
     chunk_error: BaseException | None = None

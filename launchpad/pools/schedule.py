@@ -1,18 +1,18 @@
-"""Schedule: it decides what a pool sends next, and to which worker. Pure, and for one thread.
+"""Schedule: the decisions of what a pool sends next, and to which worker. Pure, and for one thread.
 
     add ──▶ queue: calls of maps, not cut yet; chunks ──next──▶ Send(frame) ──▶ in flight, at a worker
               ▲                                                                    │
-              └── give_back: not begun; begun, and may run twice ──────────────────┤
+              └── give_back: it has not begun, or it may run twice ────────────────┤
                                                                         end: its outcome is known
 
 Rules:
-1. A worker has one frame in flight for each slot. If its calls may run twice, a second frame for each slot is
-   sent ahead, so that no slot waits for the network. Other frames are not, because the pool must know for
-   certain whether they have begun.
+1. A worker has one frame in flight for each slot. A second frame for each slot is sent ahead if its calls may
+   run twice, so that no slot waits for the network. Other frames are not sent ahead, because the pool must
+   know for certain whether they have begun.
 2. A frame takes about `FRAME_S`, judging by earlier calls of its function. It is never larger than half of a
    slot's share of the waiting calls, so that all workers finish at about the same time.
 3. Chunks of several submits share a frame only if they may run twice.
-4. When nothing waits and a worker is free, a frame that was sent ahead to another one is taken back.
+4. If a worker is free and no calls wait, the pool takes back a frame that it sent ahead to another worker.
 5. Chunks that were given back are sent first.
 """
 
@@ -43,10 +43,10 @@ class CallChunk:
     """Calls of one function that run one after the other, and the future that waits for them.
 
     Attributes:
-        is_part: True if it is part of a map; its future gets (results, error). Otherwise the future gets the
-            single result or the error.
-        times_lost: How many times a worker that may have begun it has ended.
-        is_alone: True if it must not share a frame.
+        is_part: True if the chunk is part of a map. Then its future gets (results, error). Otherwise the
+            future gets the single result or the error.
+        times_lost: How often a worker has ended that may have begun the chunk.
+        is_alone: True if the chunk must not share a frame.
     """
 
     function: PoolFunction
@@ -85,12 +85,12 @@ class MapCalls:
 class MemberState(Enum):
     """The state of a worker, as far as its pool knows."""
 
-    # The pool has asked if it is up; it may be starting or restarting.
+    # The pool has asked the worker if it is up. The worker may be starting or restarting.
     STARTING = "starting"
     UP = "up"
-    # The pool will ask again.
+    # The worker did not answer, and the pool will ask again.
     UNREACHED = "unreached"
-    # It will not come back.
+    # The worker will not come back.
     GONE = "gone"
 
 
@@ -104,11 +104,11 @@ class PoolMember:
     slots: int = 1
     frames: dict[str, Frame] = field(default_factory=dict)
     known: set[bytes] = field(default_factory=set)
-    """The digests of the functions that were sent to it."""
+    """The digests of the functions that were sent to the worker."""
     end: BaseException | None = None
     n_sent: int = 0
     probe_at: float = 0.0
-    """When to ask it again while it is UNREACHED, in monotonic seconds."""
+    """When to ask the worker again while it is UNREACHED, in monotonic seconds."""
 
 
 @dataclass(eq=False)
@@ -141,7 +141,7 @@ class Schedule:
     def __init__(self, members: Sequence[PoolMember], name: str = "") -> None:
         self.members = tuple(members)
         self._queue: deque[MapCalls | CallChunk] = deque()
-        # The maps that are in the queue.
+        # The maps that are in `_queue`.
         self._maps: list[MapCalls] = []
         self._name = name
         self._numbers = itertools.count()
@@ -173,7 +173,7 @@ class Schedule:
             self._queue.remove(work)
 
     def give_back(self, chunks: Iterable[CallChunk]) -> None:
-        """Queue chunks again that have not run or may run twice. They are sent next."""
+        """Queue chunks again that have not run, or may run twice. They are sent next."""
         self._queue.extendleft(reversed(list(chunks)))
 
     def end(self, frame: Frame) -> None:
@@ -205,7 +205,7 @@ class Schedule:
         return None
 
     def drain(self) -> list[CallChunk]:
-        """Remove and return all chunks without an outcome, and the rest of each map as one chunk."""
+        """Remove and return all chunks without an outcome. The uncut rest of each map becomes one chunk."""
         chunks: list[CallChunk] = []
         for member in self.members:
             for frame in member.frames.values():
@@ -232,13 +232,16 @@ class Schedule:
                 chunk.future.set_running_or_notify_cancel()
 
     def frame_calls(self, function: PoolFunction) -> int:
-        """Return how many calls of a function fill a frame, by their duration; 1 until that is known."""
+        """Return how many calls of a function fill a frame. Return 1 until their duration is known."""
         if function.mean_s is None:
             return 1
         return max(1, min(_MOST_CALLS, int(FRAME_S / max(function.mean_s, 1e-9))))
 
     def _take(self) -> list[CallChunk]:
-        """Take the chunks of the next frame from the queue; none if those at its head were cancelled."""
+        """Take the chunks of the next frame from the queue.
+
+        Return an empty list if the chunks at the head of the queue were cancelled.
+        """
         head = self._queue[0]
         n_waiting = len(self._queue) - len(self._maps) + sum(len(m.uncut) for m in self._maps)
         most = min(self.frame_calls(head.function), math.ceil(n_waiting / (2 * self.slots)))
@@ -272,5 +275,5 @@ def _load(member: PoolMember) -> float:
 
 
 def _fitting(calls: deque[Call], most: int) -> int:
-    """Return how many of the next calls fit into a frame, if all are as large as the first one."""
+    """Return how many of the next calls fit into a frame, supposing that all are as large as the first."""
     return max(1, min(most, FRAME_BYTES // max(1, size_of(calls[0]))))

@@ -4,11 +4,11 @@
                        └── take_back: another worker is free
 
 An answer is one of
-    (DONE, outcomes)              for each chunk its results, the error that ended it, and its seconds
+    (DONE, outcomes)              for each chunk: its results, the error that ended it, and its duration
     (NOT_BEGUN, ())               the frame was taken back: nothing of it has run
     (STOPPING, ())                the worker stops: nothing of the frame has run
-    (UNKNOWN_FUNCTIONS, digests)  the pool must send their definitions, too; nothing of the frame has run
-    (STOPPED, ())                 the worker stops, while the frame runs
+    (UNKNOWN_FUNCTIONS, digests)  the pool must send these definitions, too; nothing of the frame has run
+    (STOPPED, ())                 the worker stops while the frame runs
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ STOPPING = "stopping"
 STOPPED = "stopped"
 
 Outcome = tuple[list[Any], bytes | None, float]
-"""Packed results of a chunk's calls, up to the first that failed; its encoded error; and the duration."""
+"""Three values for a chunk: the packed results of its calls up to the first failure, the encoded error of the
+call that failed, and the duration in seconds.
+"""
 
 
 @serves(only=["hello", "run_frame", "take_back"])
@@ -48,7 +50,7 @@ class PoolWorker:
 
     Args:
         slots: The number of calls that run at the same time.
-        initializer: Called once in each worker, before it serves.
+        initializer: A function to call once in each worker, before it serves.
         initargs: The arguments of the initializer.
     """
 
@@ -62,7 +64,8 @@ class PoolWorker:
             initializer(*initargs)
         self._slots = slots
         self._functions = DefinedFunctions()
-        # A frame either begins or is taken back: only the thread that removes it from `_waiting` answers it.
+        # A frame must not both begin and be taken back. So whichever thread removes it from `_waiting` is the
+        # only one that answers it.
         self._changed = Condition()
         self._waiting: OrderedDict[str, _WaitingFrame] = OrderedDict()
         self._running: dict[threading.Thread, Promise] = {}
@@ -82,12 +85,12 @@ class PoolWorker:
         definitions: Mapping[bytes, Definition],
         chunks: Sequence[tuple[bytes, Sequence[Call]]],
     ) -> Any:
-        """Run chunks of calls, one after the other. The answer is a promise, because the frame may wait.
+        """Run chunks of calls, one after the other. Return a promise, because the frame may have to wait.
 
         Args:
             frame: The name by which `take_back` finds the frame.
             definitions: Functions that this worker may not know yet, by digest.
-            chunks: For each chunk the digest of its function, and its calls.
+            chunks: For each chunk, the digest of its function and its calls.
         """
         with self._changed:
             self._functions.add(definitions)
@@ -121,7 +124,7 @@ class PoolWorker:
                         return
                     _, frame = self._waiting.popitem(last=False)
                     if not frame.promise.begin():
-                        # Its caller has gone.
+                        # The pool that sent the frame has gone.
                         del frame
                         continue
                     self._running[me] = frame.promise
@@ -174,6 +177,6 @@ def _run_chunk(function: DefinedFunction, calls: Sequence[Call]) -> Outcome:
                 error = pickling.encode_unpicklable(result, unpicklable)
                 break
     except BaseException as raised:
-        # Catch SystemExit, too: a call must not end the worker.
+        # Catch SystemExit, too, because a call must not end the worker.
         error = pickling.encode_error(raised)
     return results, error, time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""A buffer in front of a queue. Each call sends all items in it, and the next call the ones that came since.
+"""A buffer in front of a queue. Each call to the queue sends all items that the buffer holds at that time.
 
 the user's thread ──add──▶ buffer ──a thread of its own──▶ the queue
 """
@@ -14,7 +14,7 @@ from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import NotRunningError, Stopped
 from launchpad.queues.packing import Item
 
-# The largest number of items in the buffer, and of bytes.
+# The largest number of items, and of bytes, in the buffer.
 _MOST = 4000
 _MAX_BYTES = 4 << 20
 _AT_ONCE = 1000
@@ -27,8 +27,8 @@ class BufferedPut:
     Leaving the block waits until all items are put, and raises the error of `put` if there was one.
 
     Args:
-        put: Puts items, and returns False when the queue accepts no more.
-        is_stopping: Returns True if the program stops; then nothing waits any longer.
+        put: A function that puts items, and returns False when the queue accepts no more.
+        is_stopping: A function that returns True if the program stops. From then on, nothing here waits.
 
     Attributes:
         accepted: The number of items that the queue has accepted.
@@ -38,7 +38,8 @@ class BufferedPut:
         self.accepted = 0
         self._put = put
         self._is_stopping = is_stopping
-        # Notified when the buffer gets its first item, when it has been emptied, and when no more items come.
+        # It is notified when an item comes into the empty buffer, when the buffer has been emptied, and when
+        # no more items come.
         self._changed = Condition(Lock())
         self._buffer: list[Item] = []
         self._size = 0
@@ -73,7 +74,7 @@ class BufferedPut:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        # True for Ctrl-C and Stopped, which are no Exceptions: leave without waiting.
+        # Leave without waiting after Ctrl-C or Stopped, which are not Exceptions.
         leaves = not (error is None or isinstance(error, Exception))
         with self._changed:
             self._is_last = True
@@ -88,7 +89,7 @@ class BufferedPut:
 
     def drop_inherited(self) -> None:
         """Stop the buffer in a forked child. The thread runs in the parent, which puts the items."""
-        # A thread of the parent may have held the old lock at the fork.
+        # Make a new lock, because another thread may have held the old one at the fork.
         self._changed = Condition(Lock())
         self._buffer = []
         self._is_over = True

@@ -3,8 +3,9 @@
     producer    value ──pack──▶ items ──put──▶ the queue's worker
     consumer    a chunk of items ◀──get── the queue's worker; each value is unpacked when its turn comes
 
-A consumer that iterates fetches as many items as it can handle within some milliseconds, or a single item
-if that takes longer. When it asks for the next chunk, the items of the previous one count as handled.
+An iterating consumer fetches items in chunks. A chunk has as many items as the consumer can handle within
+some milliseconds, or a single item if that takes longer. When the consumer asks for the next chunk, the items
+of the previous chunk count as handled.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ T = TypeVar("T")
 
 # A long wait is a series of calls of this length, so that the client notices when the program stops.
 _SLICE_S = 0.4
-# How much longer than the caller's timeout the client waits for an answer.
+# Seconds that the client waits for an answer after the caller's timeout has passed.
 _MARGIN_S = 1.0
 _PAUSE_S = 0.05
 
-# The size of the items in one call of `put_many`.
+# The largest total size, in bytes, of the items that `put_many` sends in one call.
 _MAX_BYTES = 1 << 20
 
 
@@ -64,23 +65,24 @@ class Queue(Generic[T]):
             handle(row)
 
     Each item is handled exactly once, or it is reported. If a consumer dies, the items that it had taken go
-    back to the front of the queue and are delivered again; the log and `reports()` list those that it may
-    have handled already. An item counts as handled when its thread asks for the next one or calls
-    `acknowledge()`, or when its worker succeeds.
+    back to the front of the queue and are delivered again. The log and `reports()` list those items that the
+    consumer may have handled already. An item counts as handled when the thread that took it asks for the
+    next one or calls `acknowledge()`, or when its worker succeeds.
 
     Safe from any thread; each thread takes items for itself. A queue can be pickled and given to other
     processes of the worker. When the program stops, all waits end with `lp.Stopped`. In addition to the
-    listed errors, methods raise `CourierError` when the queue's worker has failed, and QueueLost when it
-    was restarted and has lost its items.
+    listed errors, methods raise `CourierError` when the queue's worker has failed, and QueueLost when that
+    worker was restarted and has lost the queue's items.
     """
 
     def __init__(self, client: Client[Any]) -> None:
         self._client = client
         self._calls: Any = with_options(client, idempotent=True)
-        # Of several `producer()` blocks that end at once in different threads, exactly one is the last.
+        # If several `producer()` blocks end at once in different threads, exactly one of them must find that
+        # it is the last.
         self._lock = fork.free_in_child(Lock())
         self._local = threading.local()
-        # Sessions that no `put` is using. In a forked child, each of them renews itself.
+        # Sessions that no `put` is using at the moment. In a forked child, each of them renews itself.
         self._idle: deque[QueueClientSession] = deque()
         self._queue_id = ""
         self._most = MOST
@@ -101,7 +103,8 @@ class Queue(Generic[T]):
 
         Raises:
             QueueFull: the queue had no room within the timeout; also a `queue.Full` and a `TimeoutError`.
-            DeadlineExceeded: the queue's worker did not answer within the timeout; it may have the item.
+            DeadlineExceeded: the queue's worker did not answer within the timeout. The queue may have taken
+                the item.
             QueueClosed: this worker has closed the queue.
         """
         return self._put([pack(item)], deadline_after(timeout_s), timeout_s)
@@ -119,8 +122,8 @@ class Queue(Generic[T]):
         size = 0
         packed: list[Item] = []
         pending = iter(items)
-        # A generator's items are sent only after it has yielded more of them. By then it may have
-        # overwritten an array that it yielded earlier.
+        # A generator yields more items before the first ones are sent. By then it may have overwritten an
+        # array that it yielded earlier.
         copies = not isinstance(items, list | tuple)
         while True:
             for item in pending:
@@ -143,8 +146,9 @@ class Queue(Generic[T]):
     def put_from(self, items: Iterable[T]) -> int:
         """Put every item of an iterator, many in each call, and return once the queue has them all.
 
-        The first item is sent at once. Items that the iterator yields during a call go together in the next
-        one. At most 4,000 items are buffered. Arrays are copied, so that the iterator may reuse its array.
+        The first item is sent at once. Items that the iterator yields during a call are sent together in the
+        next call. At most 4,000 items are buffered. Arrays are copied, so that the iterator may reuse its
+        array.
 
         Example:
             with queue.producer():
@@ -166,10 +170,11 @@ class Queue(Generic[T]):
 
     @contextlib.contextmanager
     def producer(self) -> Iterator[Queue[T]]:
-        """Register this worker as a producer for a block, even if it puts nothing, and close it at the end.
+        """Register this worker as a producer for a block, and close the queue for it at the end of the block.
 
-        If the block raises, the worker doesn't close: it may be restarted and continue. If several blocks
-        are open in one worker, the last one to end closes it.
+        This also works if the block puts nothing. If the block raises, the queue stays open for the worker,
+        which may be restarted and continue. If several blocks are open in one worker, only the end of the
+        last one closes the queue for it.
 
         Raises:
             QueueClosed: this worker has closed the queue.
@@ -190,10 +195,10 @@ class Queue(Generic[T]):
                 self.close()
 
     def close(self) -> None:
-        """Close the queue for this worker, which then puts nothing more.
+        """Close the queue for this worker, which then cannot put anything more.
 
-        Once all producers have closed, iteration ends after the last item. A worker that has put something
-        closes automatically when it succeeds and is not restarted.
+        Once all producers have closed the queue, iteration ends after the last item. The queue closes
+        automatically for a worker that has put something, when this worker succeeds and is not restarted.
         """
         self._ask("close_producer")
 
@@ -211,7 +216,7 @@ class Queue(Generic[T]):
         return self.get_many(1, timeout_s)[0]
 
     def get_many(self, n: int, timeout_s: float | None = None, *, at_least: int = 1) -> list[T]:
-        """Take between `at_least` and `n` items. Wait while there are fewer. Otherwise the same as `get`.
+        """Take between `at_least` and `n` items, and wait while there are fewer. Otherwise the same as `get`.
 
         Example:
             batch = queue.get_many(32, at_least=32)  # whole batches, and a smaller one at the end
@@ -238,7 +243,7 @@ class Queue(Generic[T]):
                 self._fill(session, n, at_least, deadline, timeout_s)
         except DeadlineExceeded as late:
             if timeout_s is None:
-                # The deadline is that of the call which this thread is answering.
+                # This thread is answering a call, and the deadline of that call has passed.
                 raise
             raise QueueEmpty(f"{self} did not answer within {timeout_s:g} s") from late
         if not is_there:
@@ -251,9 +256,9 @@ class Queue(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         """Iterate over items until all producers have closed and the queue is empty, or it is cancelled.
 
-        The iterator fetches ahead as many items as take some milliseconds to handle. When the loop is left
-        early, items that it has not yielded yet go back to the front. This thread still holds the item that
-        was yielded last, as after `get`.
+        The iterator fetches ahead as many items as take some milliseconds to handle. If the loop ends early,
+        the items that were not yielded yet go back to the front of the queue. As after `get`, this thread
+        still holds the item that was yielded last.
         """
         session = self._session()
         try:
@@ -303,7 +308,7 @@ class Queue(Generic[T]):
     # --- requests --------------------------------------------------------------------------------
 
     def _put(self, items: list[Item], deadline: float | None, timeout_s: float | None) -> bool:
-        """Put items until the deadline, which lies `timeout_s` after the start. False if cancelled."""
+        """Put items until the deadline, `timeout_s` after the start. False if the queue was cancelled."""
         session: QueueClientSession | None = None
         with contextlib.suppress(IndexError):
             session = self._idle.pop()
@@ -311,7 +316,7 @@ class Queue(Generic[T]):
             session = QueueClientSession(self._hello(timeout_s))
         remaining_items = items
         while True:
-            # If this request is interrupted, the session is not put back into `_idle`.
+            # If this request is interrupted, it has no answer yet, so the session must not return to `_idle`.
             state, accepted = self._request(session, "put", deadline, remaining_items)
             remaining_items = remaining_items[accepted:] if accepted else remaining_items
             if not remaining_items or state in (CANCELLED, CLOSED):
@@ -333,7 +338,7 @@ class Queue(Generic[T]):
     ) -> bool:
         """Acknowledge the items that the thread got, give back the rest, and take up to n new ones.
 
-        Return False when the queue has ended and no item will come.
+        Return False if the queue has ended, so that no more items will come.
         """
         self._finish(session, deadline)
         while True:
@@ -355,7 +360,7 @@ class Queue(Generic[T]):
         deadline: float | None,
         timeout_s: float | None,
     ) -> None:
-        """Take more items, up to n in all, and keep those in hand.
+        """Take more items, up to n in all, and keep the items in hand.
 
         The chunk stays shorter than `at_least` only if the queue has ended.
         """
@@ -381,14 +386,17 @@ class Queue(Generic[T]):
             self._settle(session, session.given, len(session.chunk))
 
     def _settle(self, session: ConsumerSession, handled: int, kept: int) -> None:
-        """Acknowledge `handled` items and keep the next `kept`, without taking more. Call `_finish` first."""
+        """Acknowledge `handled` items and keep the next `kept` items, without taking more.
+
+        Call `_finish` first.
+        """
         session.unsettled = handled, kept
         self._finish(session)
 
     def _finish(self, session: ConsumerSession, deadline: float | None = None) -> None:
-        """Repeat an interrupted `_settle` with the same arguments; the queue may have done it already.
+        """Repeat an interrupted `_settle` with the same arguments. The queue may have done it already.
 
-        If the answer to an earlier request was missed, this answer contains the items which it took.
+        If an earlier request took items, but its answer was lost, the answer to this one contains the items.
         """
         if session.unsettled is not None:
             handled, kept = session.unsettled
@@ -402,7 +410,7 @@ class Queue(Generic[T]):
     ) -> tuple[str, Any]:
         """Send one numbered request, and repeat it until the queue answers."""
         while True:
-            # Check before the call, not after it: an item that arrives during the call is still taken.
+            # Check before the call, not after it. So an item that arrives during the call is still taken.
             is_stopping = context.is_stopping()
             wait_s = 0.0 if is_stopping else _SLICE_S
             calls = self._calls
@@ -444,7 +452,7 @@ class Queue(Generic[T]):
             margin_s = None if timeout_s is None else timeout_s + _MARGIN_S
             queue_id, redelivers = self._ask("hello", margin_s)
             if not redelivers:
-                # Items that were fetched ahead would be lost with their consumer.
+                # Don't fetch ahead: if a consumer dies, the queue doesn't redeliver the items it has fetched.
                 self._most = 1
             self._queue_id = queue_id
         return self._queue_id

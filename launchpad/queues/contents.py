@@ -1,17 +1,17 @@
 """The state of a queue: items waiting, and items held by consumers. Pure: no locks, clocks or calls.
 
-    put ──▶ waiting ──take──▶ in hand ──▶ handled    its consumer has asked for the next, or has ended well
+    put ──▶ waiting ──take──▶ in hand ──▶ handled    its consumer has asked for the next, or has succeeded
                ▲                 │
-            returned ◀───────────┤                   … has given it back, and had not begun
+            returned ◀───────────┤                   its consumer has not begun it, and has given it back
                ▲                 │
-               └── redelivered ◀─┴──▶ lost           … has died, and may have handled it
+               └── redelivered ◀─┴──▶ lost           its consumer has died, and may have handled it
 
 Rule 1: an item that was accepted is in exactly one of these places.
-Rule 2: at most `maxsize` items wait. Items that went back don't count, since the queue cannot refuse them.
+Rule 2: at most `maxsize` items wait. Items that went back don't count, because the queue cannot refuse them.
 Rule 3: items that go back go to the front, in the order in which they were put.
 Rule 4: each request of a session has a number, and a repeated request changes nothing.
-Rule 5: beyond 10,000 sessions, the queue forgets those that have been idle for longest, but none that holds
-        items or waits. If a forgotten session repeats a request, the queue takes it for a new one.
+Rule 5: beyond 10,000 sessions, the queue forgets those that have been idle for longest, but no session that
+        holds items or waits. If a forgotten session repeats a request, the queue takes it for a new request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from launchpad.queues.packing import Item, unpack
 from launchpad.services.requests import Conversation
 
-# The size of the items taken at once. A single larger item is taken alone.
+# The largest total size, in bytes, of the items taken at once. A larger item is taken alone.
 _MAX_BYTES = 4 << 20
 _MAX_REPORTS = 1000
 _MAX_REPORT_BYTES = 64 << 20
@@ -45,9 +45,10 @@ class QueueSession(Conversation[Reply]):
     """The queue's view of a consumer's or producer's thread.
 
     Attributes:
-        worker, attempt: The worker it belongs to; attempt 0 for a process that is not a worker.
-        accepted: The number of items of its last request that the queue has accepted.
-        in_hand: The items that it has taken and not acknowledged.
+        worker, attempt: The worker, and the attempt of it, that the session belongs to. The attempt is 0 for
+            a process that is not a worker.
+        accepted: The number of items in the session's last request that the queue has accepted.
+        in_hand: The items that the session has taken and not acknowledged.
     """
 
     def __init__(self, worker: str, attempt: int) -> None:
@@ -66,17 +67,18 @@ class QueueSession(Conversation[Reply]):
 
 @dataclass(frozen=True)
 class QueueReport:
-    """A report about a consumer that ended while it held items, which it may have handled.
+    """A report about a consumer that ended while it held items. It may have handled them.
 
     Example:
         for report in queue.reports():
             print(report.consumer, report.numbers, report.items)
 
     Attributes:
-        consumer, attempt: The worker, and which attempt of it.
-        numbers: The items' numbers in the order in which they were put, from 1.
+        consumer, attempt: The worker, and the number of the attempt that ended.
+        numbers: The items' numbers. The queue counts items from 1, in the order in which they were put.
         is_lost: True if the items are not redelivered, because the queue has `redeliver=False`.
-        packed: The items as the queue keeps them. Empty in older reports, once reports hold too many bytes.
+        packed: The items as the queue keeps them. If the reports together hold too many bytes, older reports
+            lose their items, and this is empty.
     """
 
     consumer: str
@@ -105,7 +107,7 @@ class QueueReport:
 class QueueStats:
     """The counts of a queue, as `queue.stats()` returns them.
 
-    At any moment the left side equals the right side, whatever dies:
+    At any moment, and whichever workers die, each count on the left is the sum on the right:
 
         put                              waiting + in_hand + handled + lost + dropped
         taken                            in_hand + handled + lost + returned + redelivered
@@ -120,12 +122,12 @@ class QueueStats:
         waiting: Items that wait, including those that went back.
         in_hand: Items that a consumer holds and has not acknowledged.
         handled: Items that a consumer has handled, that is, acknowledged.
-        returned: Items that went back because their consumer had fetched them ahead and not begun them.
+        returned: Items that went back because their consumer had fetched them ahead, but had not begun them.
         redelivered: Items that went back because their consumer died. They may be handled twice.
-        lost: Items whose consumer died and that were not redelivered, because of `redeliver=False`.
-        dropped: Items that waited when the queue was cancelled, or went back after that.
-        most_waiting: The largest number of items that ever waited, without those that went back.
-        closed: The producers that have closed.
+        lost: Items that were not redelivered after their consumer died, because of `redeliver=False`.
+        dropped: Items that waited when the queue was cancelled, or that went back after that.
+        most_waiting: The largest number of items that waited at one time, without those that went back.
+        closed: The names of the producers that have closed.
         is_cancelled: True if a consumer has cancelled the queue.
     """
 
@@ -156,17 +158,17 @@ class QueueContents:
         self.maxsize = maxsize
         self.producers = producers
         self.redeliver = redeliver
-        # In the order of their last request, the latest at the end.
+        # The session with the latest request is at the end.
         self.sessions: dict[str, QueueSession] = {}
         self._forgets_at = _MOST_SESSIONS
         self.is_cancelled = False
         self.reports: deque[QueueReport] = deque(maxlen=_MAX_REPORTS)
         self._waiting: deque[Numbered] = deque()
         self._returned: deque[Numbered] = deque()
-        # Producer → its attempt.
+        # Maps each producer to its attempt.
         self._open: dict[str, int] = {}
         self._closed: dict[str, int] = {}
-        # Worker → its last attempt that has ended.
+        # Maps each worker to its last attempt that has ended.
         self._ended: dict[str, int] = {}
         self._put = 0
         self._taken = 0
@@ -186,7 +188,10 @@ class QueueContents:
         return len(self._waiting) < self.maxsize
 
     def session(self, key: str, worker: str, attempt: int) -> QueueSession | None:
-        """Return the session with this key; None if it is new and its attempt of the worker has ended."""
+        """Return the session with this key, or make it.
+
+        Return None if it would be new, but this attempt of the worker has ended.
+        """
         session = self.sessions.pop(key, None)
         if session is None:
             if 0 < attempt <= self._ended.get(worker, 0):
@@ -212,11 +217,11 @@ class QueueContents:
         ]
         for key in idle[: max(0, n_surplus)]:
             del self.sessions[key]
-        # If most sessions are not idle, don't look through them again at each request.
+        # If most sessions are not idle, don't search them again at each request.
         self._forgets_at = max(_MOST_SESSIONS, 2 * len(self.sessions))
 
     def register(self, worker: str, attempt: int) -> bool:
-        """Register a worker as a producer. False if it has closed; a later attempt opens it again."""
+        """Register a worker as a producer. False if it has closed, but a later attempt opens it again."""
         if worker in self._closed:
             if not attempt > self._closed[worker]:
                 return False
@@ -235,7 +240,7 @@ class QueueContents:
         return n
 
     def take(self, session: QueueSession, n: int) -> list[Item]:
-        """Give a session up to n items from the front, or fewer if they are large."""
+        """Give a session up to n items from the front. If they are large, give it fewer."""
         numbered_items: list[Numbered] = []
         size = 0
         for source in (self._returned, self._waiting):
@@ -261,8 +266,8 @@ class QueueContents:
     def end(self, worker: str, attempt: int, *, is_well: bool) -> list[QueueReport]:
         """End this attempt of a worker and all earlier ones, and put back the items that they held.
 
-        `is_well` is True if this attempt succeeded; then it has handled all items that it took. Return a
-        report for each session whose items may have been handled.
+        `is_well` is True if this attempt succeeded. In this case, it has handled all items that it took.
+        Return a report for each session whose items may have been handled.
         """
         self._ended[worker] = max(attempt, self._ended.get(worker, 0))
         reports: list[QueueReport] = []
@@ -277,7 +282,7 @@ class QueueContents:
         return reports
 
     def end_all(self) -> list[QueueReport]:
-        """Prepare the contents for a new launch, in which no earlier session or producer is left."""
+        """Prepare the contents for a new launch, in which no earlier session or producer exists any more."""
         reports = [self._report(session) for session in self.sessions.values() if session.in_hand]
         self.sessions = {}
         self._open = {}
@@ -294,7 +299,7 @@ class QueueContents:
         self._closed[worker] = attempt
 
     def reopen(self, worker: str, attempt: int) -> None:
-        """Reopen a producer that has closed, because another attempt of the worker follows this one."""
+        """Reopen a producer that has closed, because this attempt is followed by another one."""
         if 0 < self._closed.get(worker, 0) <= attempt:
             del self._closed[worker]
             self._open[worker] = attempt + 1
@@ -305,7 +310,7 @@ class QueueContents:
 
     @property
     def producers_that_have_come(self) -> list[str]:
-        """The names of producers that have put something or registered, including those that have closed."""
+        """The names of all producers that have put something or registered, even if they have closed."""
         return sorted({*self._open, *self._closed})
 
     @property
@@ -323,9 +328,10 @@ class QueueContents:
     def is_over(self, session: QueueSession) -> bool:
         """Return True if no more items will come for this consumer.
 
-        Unacknowledged items that others hold may still come back. These others are other workers, and an
-        earlier attempt of this worker whose end the supervisor has not reported yet. A consumer that holds
-        items itself doesn't wait for them: two consumers could then wait for each other.
+        Items that others hold, and have not acknowledged, may still come back. The others are other workers,
+        and an earlier attempt of this worker whose end the supervisor has not reported yet. A consumer that
+        holds items itself doesn't wait for those of others, because two consumers could then wait for each
+        other.
         """
         if self.is_cancelled:
             return True
@@ -361,7 +367,7 @@ class QueueContents:
         if self.is_cancelled:
             self._dropped += len(items)
         elif items:
-            # The numbers differ, so the sort never compares the items themselves.
+            # All numbers are different, so the sort never compares the items themselves.
             self._returned = deque(sorted([*self._returned, *items]))
 
     def _report(self, session: QueueSession) -> QueueReport:
@@ -373,7 +379,7 @@ class QueueContents:
         )
         self.reports.append(report)
         bytes_left = _MAX_REPORT_BYTES
-        # The latest reports keep their items.
+        # Only the latest reports keep their items.
         for number in reversed(range(len(self.reports))):
             bytes_left -= sum(map(len, self.reports[number].packed))
             if bytes_left < 0:

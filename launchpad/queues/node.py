@@ -52,16 +52,16 @@ class QueueNode(Node["QueueHandle[T]"], Generic[T]):
 
     Args:
         maxsize: The largest number of waiting items. When the queue is full, `put` waits for room.
-        producers: The number of workers that put items. When that many have closed, iteration ends. With
-            None, iteration ends only when the queue is cancelled or the program stops. A restarted worker
-            counts once, and counts as open again.
+        producers: The number of workers that put items. When that many workers have closed the queue,
+            iteration ends. With None, iteration ends only when the queue is cancelled or the program stops. A
+            restarted worker counts as the same producer, and as open again.
         redeliver: If True, the queue redelivers the items that a consumer held when it died. The consumer
-            may already have handled them. If False, the queue counts and lists these items as lost, and
+            may already have handled them. If False, the queue counts and reports these items as lost, and
             consumers don't fetch ahead.
 
     The program stops the queue last, so that items which other workers put while they stop still arrive. The
-    queue keeps its items in memory. If its worker fails, the program fails too. If its group has a restart
-    policy, the program goes on and every client gets QueueLost.
+    queue keeps its items in memory. If the queue's worker fails, the program fails, too. If the queue's group
+    has a restart policy, the program goes on instead, and every client gets QueueLost.
     """
 
     stops_last = True
@@ -96,7 +96,7 @@ class QueueNode(Node["QueueHandle[T]"], Generic[T]):
 
 @dataclass
 class ServeQueue(Serving):
-    """An executable that serves a queue, and watches which of the other workers have ended."""
+    """An executable that serves a queue, and notifies it when another worker has ended."""
 
     address: Address
     maxsize: int
@@ -148,7 +148,7 @@ class ServeQueue(Serving):
         contents.producers = self.producers
         contents.redeliver = self.redeliver
         if me.attempt == 1:
-            # This is a new launch: none of the previous launch's workers is left.
+            # This is a new launch, in which no worker of the previous launch exists any more.
             for report in contents.end_all():
                 _log.warning("%s: %s", me.name, report)
             queue_id = ""
@@ -169,8 +169,8 @@ def _follow_ends(me: RunContext, queue: QueueServer, *, is_restored: bool) -> No
         queue.worker_ended(worker, attempt, is_well=is_well, is_over=is_over)
 
     def is_told() -> bool:
-        # The report that this worker's own previous attempt has ended comes together with the reports
-        # about all other workers.
+        # The launcher reports the end of this worker's own previous attempt together with the ends of all
+        # other workers' attempts. So if the one has come, the others have, too.
         return me.link.has_ended(me.name, me.attempt - 1) or me.stop.event.is_set()
 
     marks.on_growth(RESTARTED, queue.worker_restarted)

@@ -10,7 +10,7 @@ __all__ = ["Item", "PackedItem", "pack", "unpack"]
 
 
 def pack(value: object, *, copy: bool = False) -> Item:
-    """Pack a value as `packing.pack` does. Raise TypeError for a stream, which is not one value."""
+    """Pack a value as `packing.pack` does. Raise TypeError for a stream, because it is not a single value."""
     if is_stream(value):
         raise TypeError(
             f"an item is a value, and {value!r} gives several: use put_from() or put_many()"

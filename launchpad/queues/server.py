@@ -1,12 +1,12 @@
-"""The server of a queue: its clients' calls, and how long each of them waits.
+"""The server of a queue. It answers the clients' calls, and lets them wait.
 
-    put, get ──▶ answered at once                       there is room; there is an item
-             └─▶ a call in a line ──▶ answered when another call makes that so
+    put, get ──▶ answered at once                       put: there is room; get: there is an item
+             └─▶ a call in a line ──▶ answered             another call has made room, or has put an item
                                   ──▶ "full", "empty"      its time is up
                                   ──▶ nothing              its caller has gone
 
-The queue takes items for an answer only once the caller can no longer cancel the call. If the answer is lost
-all the same, the caller's session holds the items until it asks again or ends.
+The server takes items for an answer only once the caller can no longer cancel the call. If the answer is lost
+all the same, the caller's session holds the items until the caller asks again, or the session ends.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ LOST = "lost"
 GONE = "gone"
 """States of a reply, in addition to those of the contents.
 
-AGAIN: the queue's worker is stopping, so the client asks again. LOST: this is another queue than the one that
-the client knew. GONE: the caller counts as ended.
+AGAIN: the queue's worker is stopping, so the client must ask again. LOST: this is not the queue that the
+client knew, but a later one. GONE: the caller's attempt counts as ended.
 """
 
 _log = logging.getLogger("launchpad.queue")
@@ -67,7 +67,7 @@ class QueueServer:
     Args:
         name: The name of the queue's worker, for messages.
         contents: The queue's contents. From now on only the server may use them.
-        queue_id: The identity of this queue. It changes with a restart that has lost the waiting items.
+        queue_id: The identity of this queue. If a restart has lost the waiting items, the identity changes.
     """
 
     def __init__(self, name: str, contents: QueueContents, queue_id: str = "") -> None:
@@ -75,7 +75,8 @@ class QueueServer:
         self.contents = contents
         self.queue_id = queue_id or os.urandom(8).hex()
         self._calls = WaitingCalls(name)
-        # Not ordered: a consumer that keeps an item in hand may reach the end before those ahead of it.
+        # The line is not ordered: a consumer that keeps an item in hand may get the reply that the queue has
+        # ended before the consumers ahead of it.
         self._getters = self._calls.line(is_ordered=False)
         self._putters = self._calls.line()
         self._is_closed = False
@@ -175,7 +176,7 @@ class QueueServer:
             return self.contents.register(peer.name, peer.attempt)
 
     def close_producer(self) -> None:
-        """Close the queue for the calling worker, which puts nothing more."""
+        """Close the queue for the calling worker, which will put nothing more."""
         peer = _peer()
         with self._calls.changing():
             self.contents.close(peer.name, peer.attempt)
@@ -187,7 +188,7 @@ class QueueServer:
     def size(self) -> int:
         return self.contents.n_waiting
 
-    # Not called `stats`, because a client has a method of that name.
+    # This method is not called `stats`, because a client has a method of that name.
     def queue_stats(self) -> QueueStats:
         with self._calls.changing():
             return self.contents.stats()
@@ -201,17 +202,17 @@ class QueueServer:
     def worker_ended(self, worker: str, attempt: int, *, is_well: bool, is_over: bool) -> None:
         """Handle the supervisor's report that an attempt of a worker has ended.
 
-        `is_well` is True if the attempt succeeded. `is_over` is True if the worker is not restarted: then the
-        queue closes for it.
+        `is_well` is True if the attempt succeeded. `is_over` is True if the worker is not restarted; in this
+        case, the queue closes for the worker.
         """
         with self._calls.changing():
             if self._is_closed:
-                # The next attempt of the queue's worker receives the reports about all ends again.
+                # The next attempt of the queue's worker receives all these reports again.
                 return
             for line in (self._getters, self._putters):
                 for call in tuple(line):
                     if call.owner.worker == worker and 0 < call.owner.attempt <= attempt:
-                        # Where workers are threads, such a caller may still be waiting for its answer.
+                        # If workers are threads, a caller that has ended may still wait for its answer.
                         self._calls.end_call(line, call, lambda: (GONE, None))
             for report in self.contents.end(worker, attempt, is_well=is_well):
                 _log.warning("%s: %s", self.name, report)
@@ -223,12 +224,12 @@ class QueueServer:
                 self.contents.reopen(worker, attempt)
 
     def worker_restarted(self, worker: str, attempt: int) -> None:
-        """Handle the supervisor's report that a worker is restarted after all, after this attempt."""
+        """Handle the supervisor's report that a worker is restarted after this attempt, after all."""
         with self._calls.changing():
             self.contents.reopen(worker, attempt)
 
     def close(self) -> None:
-        """End all waits. The callers ask again; if the queue is restarted, the new attempt answers them."""
+        """End all waits. The callers ask again. If the queue is restarted, its new attempt answers them."""
         with self._calls.changing():
             self._is_closed = True
         self._calls.end(lambda: (AGAIN, None))
@@ -247,7 +248,7 @@ class QueueServer:
         if session is None:
             return GONE, None
         if number < session.number:
-            # A late duplicate of a request that was answered on another connection.
+            # This is a late duplicate of a request that was answered on another connection.
             return OK, None
         return session
 

@@ -16,15 +16,15 @@ MOST = 1024
 _QUICK_S = 0.005
 _SLOW_S = 0.02
 _LONG_S = 0.05
-"""Handling times of a chunk, in seconds.
+"""Limits for the time, in seconds, that a thread takes to handle a chunk.
 
-Below the first, the next chunk may be larger. Above the second, the next chunk is smaller. Above the third,
-the client gives back the rest of this chunk.
+If it takes less than `_QUICK_S`, the next chunk may be larger. If it takes more than `_SLOW_S`, the next
+chunk is smaller. If it takes more than `_LONG_S`, the client gives back the rest of this chunk.
 """
 
 
 class QueueClientSession(ClientSession):
-    """A conversation with one queue, by its id: one request after the other."""
+    """A conversation with the queue that has this id. It sends one request after the other."""
 
     def __init__(self, queue_id: str) -> None:
         super().__init__()
@@ -35,11 +35,11 @@ class ConsumerSession(QueueClientSession):
     """The session of a thread that takes items, and the items it holds. A forked child holds none.
 
     Attributes:
-        chunk: Items that the client has fetched and its thread has not got yet.
-        given: The number of items that the thread has got and not acknowledged.
-        unsettled: How many items are handled and how many are kept, in a request that the queue has not
-            confirmed; None if it has confirmed all.
-        size: The largest size of the next chunk.
+        chunk: Items that the client has fetched, but its thread has not received yet.
+        given: The number of items that the thread has received, but not acknowledged.
+        unsettled: The request that the queue has not confirmed, if there is one: the number of handled items,
+            and the number of kept items.
+        size: The largest number of items in the next chunk.
         since: The time at which the current chunk arrived.
     """
 
@@ -68,7 +68,7 @@ class ConsumerSession(QueueClientSession):
         return unpack(self.chunk.popleft())
 
     def next_many(self, n: int) -> list[Any]:
-        """Return up to n items, but stop before one that cannot be unpacked; raise if it is the first."""
+        """Return up to n items. Stop before an item that cannot be unpacked; if it is the first, raise."""
         values: list[Any] = []
         for item in itertools.islice(self.chunk, n):
             try:
