@@ -25,15 +25,15 @@ class Counter:
             if totals["actor_steps"] > 1_000_000:
               lp.stop()
 
-    A handle of `lp.CounterNode` turns into a Counter. In the launching script, call
-    `running.client("counter")`. It can be pickled. The copy counts as another client, and so does the
-    counter in a forked process.
+    In a worker, a handle of `lp.CounterNode` turns into a Counter. In the launching script,
+    `running.client("counter")` returns one. A Counter can be pickled. The copy counts as another client, and
+    so does the counter in a forked process.
 
     An increment is counted once, even if its call is repeated. It is durable once the counter's worker has
-    saved its state. If the worker is killed before that, each client that still runs adds the missing part
-    with its next call.
+    saved its state. If the worker is killed before that, each client that still runs adds what is missing of
+    its own increments with its next call.
 
-    It is a counterpart of Acme's `acme.utils.counting.Counter` for a whole program.
+    Counter corresponds to Acme's `acme.utils.counting.Counter`, but counts for a whole program.
     """
 
     def __init__(self, client: Any) -> None:
@@ -42,7 +42,7 @@ class Counter:
         self._own = _OwnSums(client)
 
     def child(self, prefix: str) -> Counter:
-        """Return a view of this counter that puts `prefix_` before the names that it is called with.
+        """Return a view of this counter that puts the prefix and an underscore before each name.
 
         Raises:
             ValueError: the prefix is empty.
@@ -114,7 +114,7 @@ class Counter:
 
 
 class _OwnSums(ClientSession):
-    """The sums that this client and its children have added. The server knows them by the session's key.
+    """The sums that this client and its children have added. The server keeps them by the session's key.
 
     A forked child begins with sums of 0, because the parent reports its own additions.
     """
@@ -124,7 +124,7 @@ class _OwnSums(ClientSession):
     def __init__(self, client: Any) -> None:
         super().__init__()
         self._poll = Poll(client)
-        # Threads may add at once, and no addition may be lost between reading a sum and writing it.
+        # If two threads add at once, no addition may be lost between reading a sum and writing it.
         self._lock = fork.free_in_child(Lock())
         self._seen: dict[str, float] = {}
 
@@ -146,9 +146,9 @@ class _OwnSums(ClientSession):
         return self._grown(totals)
 
     def _grown(self, totals: dict[str, float]) -> dict[str, float]:
-        """Return the totals. No total is smaller than this client has seen before.
+        """Return, for each count, the largest total that this client has seen.
 
-        A counter that was killed may have lost its last seconds until all clients have reported again.
+        After a kill, the counter may lack its last seconds until all clients have reported again.
         """
         with self._lock:
             for name, total in totals.items():
@@ -157,12 +157,12 @@ class _OwnSums(ClientSession):
 
 
 def _plain_number(number: Any) -> float | None:
-    """Return the number as Python's int or float; None if it is not a number.
+    """Return the number as Python's int or float. Return None if it is not a number.
 
-    A sum of numpy's small integers would keep their type, and overflow.
+    numpy's small integers must not be added as they are: their sum would keep their type, and overflow.
     """
     if hasattr(number, "item"):
-        # A numpy scalar, an array or a tensor.
+        # It is a numpy scalar, an array or a tensor.
         try:
             number = number.item()
         except (TypeError, ValueError, RuntimeError):

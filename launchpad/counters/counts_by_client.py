@@ -2,11 +2,11 @@
 
     client a: steps 5 ─┐
     client b: steps 3 ─┼─▶ steps: base 10 + 5 + 3 = 18
-    base:     steps 10 ┘   (of clients that are gone)
+    base:     steps 10 ┘   (added by clients that are gone)
 
-Each client reports the sums of everything it has added, and for each name the larger number counts. This is a
-grow-only counter (Shapiro et al. 2011, "Conflict-free replicated data types"). If a counter is killed and
-loses its last seconds, it recovers them with the next report of each client that still runs.
+Each client reports the sums of everything it has added. For each name, the largest sum that it has reported
+counts. This is a grow-only counter (Shapiro et al. 2011, "Conflict-free replicated data types"). If a counter
+is killed and loses its last seconds, it recovers them from the next report of each client that still runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Sums = Mapping[str, float]
 
 @dataclass
 class CountsByClient:
-    """Named counts, by client. Each client has a unique name, and an owner that tells if it is gone."""
+    """Named counts, by client. Each client has a unique name, and an owner. Clients end with their owner."""
 
     base: dict[str, float] = field(default_factory=dict)
     of_clients: dict[str, dict[str, float]] = field(default_factory=dict)

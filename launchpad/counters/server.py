@@ -20,7 +20,7 @@ class CounterServer:
     def __init__(self) -> None:
         self._counts = CountsByClient()
         self._calls = WaitingCalls("counter")
-        # Not ordered: each call waits for counts of its own.
+        # The line is not ordered, because each call waits for counts of its own.
         self._waiting = self._calls.line(is_ordered=False)
         self._fold_from = _FOLD_FROM
 
@@ -33,7 +33,7 @@ class CounterServer:
     def wait_for(
         self, client: str, sums: Sums, targets: Mapping[str, float], wait_s: float
     ) -> dict[str, float] | Promise | None:
-        """Return the totals once all targets are reached; None if that takes longer than `wait_s`."""
+        """Return the totals once all targets are reached. Return None if that takes longer than `wait_s`."""
 
         def is_reached() -> bool:
             totals = self._counts.totals()
@@ -52,7 +52,7 @@ class CounterServer:
     def restore(self, saved: CountsByClient) -> None:
         self._counts = saved
         if context.current().attempt == 1:
-            # This is a new launch: none of the previous launch's clients is left.
+            # This is a new launch, in which no client of the previous launch exists any more.
             self._counts.fold(lambda owner: True)
 
     def _take(self, client: str, sums: Sums) -> None:

@@ -273,7 +273,7 @@ class PoolThread:
                 schedule.give_back(frame.chunks)
 
     def _lose(self, member: PoolMember) -> None:
-        """Handle a worker that can't be reached. It may be restarted, so ask later if it is up again."""
+        """Handle a worker that can't be reached: ask if it is up again, because it may be restarted."""
         if member.state is MemberState.UP:
             self._probe(member)
 

@@ -47,7 +47,7 @@ __all__ = [
     "Prioritized",
     "Selector",
     "Uniform",
-    # Rate limiters, which let inserts and samples wait.
+    # Rate limiters, which make inserts and samples wait.
     "MinSize",
     "QueueLimiter",
     "RateLimiter",

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from launchpad.replay.columns import ReplaySample
 
 _LOOK_S = 0.5
-"""Seconds between the waiting thread's checks whether it must end."""
+"""How often, in seconds, a waiting thread checks if it must end."""
 
 
 class Batches(StreamedIterator):
     """An endless iterator over batches, made by `ReplayClient.batches`.
 
-    If sampling raises an error, `next` raises it, and after that StopIteration. The iterator ends with
-    `close()`, at the end of its `with` block, or when it is garbage collected. Its thread ends within half a
-    second of that, even if it waits for items, and samples no more of them.
+    If sampling raises an error, `next` raises this error, and after that StopIteration. The iterator ends
+    with `close()`, at the end of its `with` block, or when it is garbage collected. Within half a second, its
+    thread ends, too, even if it is waiting for items, and no more items are sampled.
 
     Example:
         with replay.batches("transitions", batch_size=32) as batches:
@@ -35,7 +35,8 @@ class Batches(StreamedIterator):
                     break
 
     Args:
-        sample: Returns the next batch, or raises CancelledError soon after its argument is set.
+        sample: A function that returns the next batch, or raises CancelledError soon after its argument is
+            set.
         prefetch: The number of batches to keep ready.
         name: The name of the thread.
     """
@@ -56,7 +57,7 @@ class Batches(StreamedIterator):
         fork.call_in_child(self, type(self)._drop_inherited)
 
     def _drop_inherited(self) -> None:
-        """Make `next` raise NotRunningError in a forked child: the thread runs in the parent."""
+        """Make `next` raise NotRunningError in a forked child, because the thread runs in the parent."""
         self._queue = queue.Queue()
         self._queue.put(
             NotRunningError(
@@ -96,10 +97,10 @@ def _sample_ahead(
     batches: queue.Queue[Any],
     has_ended: threading.Event,
 ) -> None:
-    """Sample in the thread until the iterator ends.
+    """Sample batches until the iterator ends. The thread runs this.
 
-    The thread holds only the queue, and no reference to the iterator, so that the iterator can be garbage
-    collected.
+    The thread has references to the queue and the event, but not to the iterator, so that the iterator can
+    be garbage collected.
     """
     while not has_ended.is_set():
         sample_or_error: Any

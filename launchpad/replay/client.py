@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _STOP_S = 1.0
 _LOOK_S = 0.5
-"""Seconds between checks whether a waiting call must be cancelled."""
+"""How often, in seconds, a waiting call checks if it must be cancelled."""
 
 
 class ReplayClient:
@@ -49,14 +49,14 @@ class ReplayClient:
             td_errors = step(batch.data["observation"], batch.data["action"])
             replay.update_priorities("transitions", batch.info.key, abs(td_errors))
 
-    Inserts and samples wait while the table's rate limiter blocks them, for at most `timeout_s` if it is
-    given. When the program stops, they raise `lp.Stopped`. `timeout_s` limits only this wait at the server
-    (for an insert, the wait for each table), and not the time until a lost server is back. Any number of
-    threads may share a client. It can be pickled.
+    Inserts and samples wait while the table's rate limiter blocks them, but no longer than `timeout_s`, if it
+    is given. When the program stops, they raise `lp.Stopped`. `timeout_s` limits only the wait at the server
+    (for an insert, the wait for each table). It does not limit the time until a lost server is back. Any
+    number of threads may share a client. A client can be pickled.
 
     If the answer to an insert is lost, because the connection broke or the server was restarted, the client
     sends the insert again. The server recognizes an insert that it has already done, and does nothing.
-    Samples are not repeated: like any other call, they raise OutcomeUnknown.
+    Samples are not repeated: if the answer to a sample is lost, it raises OutcomeUnknown, as other calls do.
 
     Args:
         server: A courier client of the node.
@@ -73,7 +73,7 @@ class ReplayClient:
 
         Args:
             data: A structure of arrays and numbers.
-            priorities: Table → priority.
+            priorities: For each table, by its name, the priority of the item there.
             timeout_s: How long to wait for the rate limiter of each table.
 
         Raises:
@@ -99,7 +99,7 @@ class ReplayClient:
         """Sample items and return them one by one; they may differ in structure.
 
         Returns:
-            `num_samples` samples; fewer, but at least one, if `timeout_s` has passed.
+            `num_samples` samples. If `timeout_s` passes first, fewer, but at least one.
 
         Raises:
             TimeoutError: no item could be sampled within `timeout_s`.
@@ -122,10 +122,10 @@ class ReplayClient:
     def sample_batch(
         self, table: str, batch_size: int, timeout_s: float | None = None
     ) -> ReplaySample:
-        """Sample items with the same structure, and stack them: each array has a new first axis.
+        """Sample items with the same structure, and stack them, so that each array has a new first axis.
 
         Returns:
-            A batch of `batch_size` items; of fewer, but at least one, if `timeout_s` has passed.
+            A batch of `batch_size` items. If `timeout_s` passes first, of fewer, but at least one.
 
         Raises:
             ValueError: the items differ in structure, dtypes or shapes. Pad them, or use `sample`.
@@ -138,7 +138,7 @@ class ReplayClient:
     ) -> ReplaySample:
         """Sample as `sample_batch` does, but raise CancelledError soon after `has_ended` is set.
 
-        For Batches.
+        `Batches` uses this.
         """
         return _batch_of(table, self._sample(table, batch_size, timeout_s, has_ended))
 
@@ -153,8 +153,8 @@ class ReplayClient:
 
         Args:
             prefetch: The number of batches to keep ready. Their items count as sampled before they are used.
-            timeout_s: How long a batch may take. After that, a batch may be smaller; if it has no items at
-                all, the iterator raises TimeoutError.
+            timeout_s: How long a batch may take. After this time, the iterator returns a smaller batch, or
+                raises TimeoutError if it has no items at all.
 
         Raises:
             ValueError: `batch_size` or `prefetch` is less than 1.
@@ -174,13 +174,13 @@ class ReplayClient:
     def trajectory_writer(
         self, max_sequence_length: int, items_per_call: int = 1
     ) -> TrajectoryWriter:
-        """Return a writer of steps, and of items that share them: see TrajectoryWriter."""
+        """Return a writer of steps, and of items that share these steps. See TrajectoryWriter."""
         from launchpad.replay.trajectory_writer import TrajectoryWriter
 
         return TrajectoryWriter(self, max_sequence_length, items_per_call)
 
     def n_step_writer(self, table: str, n: int, discount: float, **options: Any) -> NStepWriter:
-        """Return a writer of n-step transitions: see NStepWriter."""
+        """Return a writer of n-step transitions. See NStepWriter."""
         from launchpad.replay.n_step_writer import NStepWriter
 
         return NStepWriter(self, table, n, discount, **options)
@@ -188,7 +188,7 @@ class ReplayClient:
     def sequence_writer(
         self, table: str, length: int, period: int, **options: Any
     ) -> SequenceWriter:
-        """Return a writer of sequences of one length, which may overlap: see SequenceWriter."""
+        """Return a writer of sequences of one length, which may overlap. See SequenceWriter."""
         from launchpad.replay.sequence_writer import SequenceWriter
 
         return SequenceWriter(self, table, length, period, **options)
@@ -196,7 +196,7 @@ class ReplayClient:
     def update_priorities(
         self, table: str, keys: Iterable[int], priorities: Iterable[float]
     ) -> int:
-        """Set the priorities of items, and return the number of items found. Skip those already removed.
+        """Set the priorities of items, and return the number of items found. Skip items already removed.
 
         Raises:
             ValueError: the numbers of keys and priorities differ.
@@ -222,8 +222,8 @@ class ReplayClient:
     def checkpoint(self) -> int:
         """Save all tables durably now, and return the version number of the saved state.
 
-        The next attempt of the server starts with the last saved state. So does the next launch with the same
-        `launch(state=…)`.
+        The next attempt of the server starts with the last saved state, and so does the next launch with the
+        same `launch(state=…)`.
 
         Raises:
             StateError: the state could not be written. The previously saved state is untouched.
@@ -244,7 +244,7 @@ class ReplayClient:
         return answer
 
     def forget(self, writer: str) -> None:
-        """Notify the server that a writer is done; see ReplayServer.forget."""
+        """Notify the server that a writer is done. See ReplayServer.forget."""
         self._repeatable.forget(writer)
 
     def forget_soon(self, writer: str) -> None:
@@ -258,7 +258,7 @@ class ReplayClient:
         timeout_s: float | None,
         has_ended: threading.Event | None = None,
     ) -> Iterable[tuple[Any, Any]]:
-        """Yield infos and groups of items from the server, until there are `n` or the time is up."""
+        """Yield infos and groups of items from the server, until there are `n` items or the time is up."""
         if not is_whole(n, at_least=1):
             raise ValueError(f"expected 1 sample or more, got {n!r}")
         sample = self._server.sample
@@ -281,7 +281,7 @@ class ReplayClient:
             left_s = None if ends is None else max(0.0, ends - time.monotonic())
 
     def _sample_until(self, has_ended: threading.Event, *arguments: Any) -> Any:
-        """Call `sample`, and cancel the call if it still waits when `has_ended` is set."""
+        """Call the server's `sample`, and cancel the call if it still waits when `has_ended` is set."""
         if has_ended.is_set():
             raise CancelledError
         future = self._server.futures.sample(*arguments)
@@ -309,9 +309,9 @@ class ReplayClient:
 
 
 def _until_done(call: Callable[[float | None], Any], timeout_s: float | None) -> Any:
-    """Make a call with the time that is left. Repeat it if the server was stopping and did not do it.
+    """Make a call with the time that is left.
 
-    Raise Stopped if this worker stops, too.
+    If the server was stopping and did not do the call, repeat it. If this worker stops, too, raise Stopped.
     """
     ends = deadline_after(timeout_s)
     left_s = None if timeout_s is None else max(0.0, timeout_s)
@@ -355,8 +355,8 @@ def _batch_of(table: str, sampled: Iterable[tuple[Any, Any]]) -> ReplaySample:
     arrays: Iterable[Any]
     arrays = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
     if len(parts) > len(infos):
-        # Equal signatures may have different bytes, so that the server grouped their items separately. Put
-        # the items back into the order in which they were sampled.
+        # Equal signatures may have different bytes. In this case, the server has put their items into
+        # different groups. Put the items back into the order in which they were sampled.
         by_place = np.argsort(order)
         arrays = [array[by_place] for array in arrays]
     columns_of_info = [np.concatenate([*map(np.asarray, c)]) for c in zip(*infos, strict=True)]

@@ -1,7 +1,7 @@
 """Columns: arrays as raw bytes, and the signature that describes them. For clients; needs numpy.
 
-    item       a structure of arrays         signature  its structure, and dtype and shape of each column
-    columns    the bytes of each array       batch      for each column the bytes of n items in a row
+    item       a structure of arrays         signature  its structure, and the dtype and shape of each column
+    columns    the bytes of each array       batch      for each column, the bytes of n items in a row
 
 The server never decodes a signature. It only needs to know that items with equal signatures can be stacked.
 """
@@ -19,11 +19,11 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.trees import Spec, Structure
 
 _OUT_OF_BAND_FROM = 4 << 10
-"""The size from which buffers go out of band. Courier would look twice at a message with smaller ones."""
+"""Buffers of at least this size are sent out of band. Courier would read a message with smaller ones twice."""
 
 
 class SampleInfo(NamedTuple):
-    """Information about a sampled item; for a batch, each field is an array with a number for each item.
+    """Information about a sampled item. For a batch, each field is an array with one number for each item.
 
     Example:
         info = replay.sample_batch("transitions", batch_size=32).info
@@ -45,7 +45,7 @@ class SampleInfo(NamedTuple):
 
 
 class ReplaySample(NamedTuple):
-    """A sampled item, or a batch of them with the same structure and a new first axis.
+    """A sampled item, or a batch of items with the same structure. In a batch, arrays have a new first axis.
 
     Example:
         batch = replay.sample_batch("transitions", batch_size=32)
@@ -64,7 +64,7 @@ class Signature(NamedTuple):
     specs: tuple[Spec, ...]
 
     def without_order(self) -> Signature:
-        """Return the signature without the order of dicts. Items with equal results can be stacked."""
+        """Return the signature without the order of dicts. If two results are equal, items can be stacked."""
         return Signature(trees.without_order(self.structure), self.specs)
 
     def __str__(self) -> str:
@@ -107,7 +107,10 @@ def buffer_of(array: Any) -> pickle.PickleBuffer | bytes:
 
 @functools.lru_cache(1024)
 def encode_signature(signature: Signature) -> bytes:
-    """Encode a signature. Equal signatures give equal bytes, except for some classes that travel by value."""
+    """Encode a signature.
+
+    Equal signatures give equal bytes, unless they contain certain classes that are pickled by value.
+    """
     return pickling.encode(_with_interned(tuple(signature)))[0]
 
 
@@ -118,10 +121,10 @@ def decode_signature(encoded: bytes) -> Signature:
 
 
 def _with_interned(value: Any) -> Any:
-    """Return the value with equal strings as the same object.
+    """Return the value, with equal strings replaced by the same object.
 
-    A pickle shows which of its objects are the same one. Otherwise, equal signatures could give different
-    bytes.
+    A pickle depends on which of its objects are the same. Without this, equal signatures could give
+    different bytes.
     """
     if type(value) is tuple:
         return tuple([_with_interned(part) for part in value])

@@ -8,15 +8,15 @@ from launchpad.errors import LaunchpadError
 
 
 class UnknownSteps(LaunchpadError):
-    """An item refers to steps that a restarted server doesn't have. The client sends them again."""
+    """An item refers to steps that a restarted server doesn't have. The client sends the steps again."""
 
 
 class ServerStopping(LaunchpadError):
-    """The server is stopping, and has not done a call that waited there."""
+    """The server is stopping, and has not done a waiting call."""
 
 
 class ItemsRefused(LaunchpadError):
-    """Tables have refused some items of a message. Sending them again would not help.
+    """Tables have refused some items of a message. Sending these items again would not help.
 
     Attributes:
         errors: For each refused item, by its key, the error to raise for the user.

@@ -1,19 +1,19 @@
-"""ItemSender: sends the items of one writer, with many in one message if they come quickly.
+"""ItemSender: the sender of a writer's items. It sends many in one message if they come quickly.
 
     add ──▶ waiting ──at most one message at a time──▶ under way ──answered──▶ acknowledged
                ▲                                           │
-               └─────────────── it was lost ───────────────┘
+               └──────────── the message was lost ─────────┘
 
-An item is sent at once, unless a message is under way. Then it waits for the answer to that message, and goes
-together with all items that wait by then. So the items of a slow writer arrive soon, and those of a quick
-writer cost little. If too many items wait, the writer waits, too.
+An item is sent at once, unless a message is under way. In this case it waits for the answer to that message,
+and is then sent together with all items that wait by then. So the items of a slow writer arrive soon, and the
+items of a quick writer cost little. If too many items wait, the writer waits, too.
 
-If a table refuses an item, the sender drops it and sends the others again, so that the writer can continue.
-The writer raises the error through `raise_refusal` at the end of its call.
+If a table refuses an item, the sender drops it and sends the other items again, so that the writer can
+continue. The writer raises the error through `raise_refusal` at the end of its call.
 
-Normally the writer's thread sends. While a message is under way, a second thread checks every 10 ms, and
-sends the next message if the writer's thread doesn't. It never waits, and errors of items are raised in the
-writer's thread.
+Normally the writer's thread sends. While a message is under way, a second thread, the watcher, checks every
+10 ms if the message was answered, and sends the next one if the writer's thread doesn't. The watcher never
+waits, and errors of items are raised only in the writer's thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LOST = (OutcomeUnknown, ServerStopping, UnknownSteps)
 _watcher = PeriodicChecks("replay-writers", _LOOK_S)
 
 Inserts = tuple[str, int, Sequence[Any], Sequence[Any], Sequence[Any]]
-"""The arguments of ReplayServer.insert without the timeout: writer, keep_from, segments, rows, items."""
+"""The arguments of ReplayServer.insert except the timeout: writer, keep_from, segments, rows, items."""
 
 
 class ItemServer(Protocol):
@@ -75,7 +75,7 @@ class SentItem(NamedTuple):
     Attributes:
         row: Its signature and its columns, in the form that ReplayServer.insert takes.
         first: The first of the writer's steps that it contains.
-        stop: The step after its last one; equal to `first` if it contains none.
+        stop: The step after its last step. Equal to `first` if it contains no steps.
         keep_from: The first step that later items may contain.
     """
 
@@ -89,9 +89,9 @@ class SentItem(NamedTuple):
 
 
 class ItemSender(ClientSession):
-    """The sender of a writer's items, and of the steps in them. For the writer's thread.
+    """The sender of a writer's items, and of the steps in them. The writer's thread uses it.
 
-    In a forked child, it becomes the sender of a writer that has sent nothing, because the parent sends the
+    In a forked child, it starts again as if it had sent nothing, with no items, because the parent sends the
     waiting items. The child keeps the steps, and sends them with the next item that contains them.
 
     Args:
@@ -106,12 +106,12 @@ class ItemSender(ClientSession):
         self._chunks = chunks
         self._least = items_per_call
         self._most = max(items_per_call, _MOST_WAITING)
-        # While the writer's thread holds it, the watcher does nothing.
+        # While the writer's thread holds this lock, the watcher does nothing.
         self.lock = fork.free_in_child(Lock())
 
     def renew(self) -> None:
         super().renew()
-        # Not acknowledged. The first `_n_under_way` of them are in the message under way.
+        # The items that are not acknowledged. The first `_n_under_way` of them are in the message under way.
         self._items: list[SentItem] = []
         self._under_way: Future[None] | None = None
         self._n_under_way = 0
@@ -124,7 +124,7 @@ class ItemSender(ClientSession):
 
     @property
     def first_step(self) -> float:
-        """The first step of all items that are not acknowledged; infinity if they contain no steps."""
+        """The first step in any item that is not acknowledged. Infinity if the items contain no steps."""
         return min([item.first for item in self._items if item.first < item.stop], default=math.inf)
 
     def limit(self, item_size: int) -> int:
@@ -153,7 +153,7 @@ class ItemSender(ClientSession):
     def flush(self, timeout_s: float | None) -> None:
         """Send the waiting items, and return once all are acknowledged.
 
-        Raise TimeoutError if some are not acknowledged in time; these stay, to be sent again.
+        Raise TimeoutError if some are not acknowledged in time. These items stay, and are sent again later.
         """
         deadline = deadline_after(timeout_s)
         with self.lock:
@@ -170,7 +170,7 @@ class ItemSender(ClientSession):
                 )
 
     def raise_refusal(self) -> None:
-        """Raise, once, the error of an item that a table refused. It sends nothing."""
+        """Raise the error of an item that a table refused, once. This sends nothing."""
         with self.lock:
             refusal = self._refusal
             self._refusal = None
@@ -193,13 +193,13 @@ class ItemSender(ClientSession):
             self._is_known = False
             self._sent_to = 0
         if under_way is not None:
-            # Forget only after the message under way: the server must forget its steps, too.
+            # Wait for the message under way, so that the server forgets the steps in it, too.
             under_way.add_done_callback(lambda _: self._client.forget_soon(self.key))
         elif is_known:
             self._client.forget_soon(self.key)
 
     def _begin(self) -> None:
-        """Send all waiting items in one message. `_take_answer` takes its answer."""
+        """Send all waiting items in one message. `_take_answer` takes the answer to the message."""
         self._under_way = self._client.send_soon(self._message(self._sent_to))
         self._n_under_way = len(self._items)
         self._sent_to = max(self._sent_to, *[item.stop for item in self._items])
@@ -228,7 +228,7 @@ class ItemSender(ClientSession):
         return None
 
     def _send_and_wait(self, timeout_s: float | None) -> None:
-        """Send all waiting items until they are acknowledged. Drop refused items, and raise other errors."""
+        """Send all waiting items until they are acknowledged. Drop refused items. Raise other errors."""
         while self._items:
             try:
                 try:
@@ -242,12 +242,12 @@ class ItemSender(ClientSession):
             self._items.clear()
 
     def _drop(self, refused: ItemsRefused) -> None:
-        """Drop the items that tables refused. `raise_refusal` raises the first error."""
+        """Drop the items that tables refused. `raise_refusal` later raises the first error."""
         self._items = [item for item in self._items if item.key not in refused.errors]
         self._refusal = self._refusal or refused.first
 
     def _message(self, sent_to: int) -> Inserts:
-        """Return a message with all items, and those of their steps that the server doesn't have."""
+        """Return a message with all items, and with the steps in them that the server doesn't have."""
         self._is_known = True
         first = max(self.first_step, sent_to)
         stop = max([item.stop for item in self._items if item.first < item.stop], default=0)
@@ -257,9 +257,9 @@ class ItemSender(ClientSession):
         return self.key, self._items[-1].keep_from, segments, rows, items
 
     def _look(self, _: float) -> bool:
-        """Continue in the watcher's thread. Return False to end its checks.
+        """Take an answer and send the next message, in the watcher's thread. Return False to end its checks.
 
-        They end if no message is under way, or if the writer's thread must handle its error.
+        The checks end if no message is under way, or if the writer's thread must handle an error.
         """
         if context.is_stopping():
             return False
@@ -277,14 +277,14 @@ class ItemSender(ClientSession):
                 self._begin()
             return self._under_way is not None
         except Exception:
-            # The next `add` or `flush` does the same in the writer's thread, and raises the error there.
+            # The next `add` or `flush` tries the same in the writer's thread, and raises the error there.
             return False
         finally:
             self.lock.release()
 
 
 def _wait_for(future: Future[None], timeout_s: float | None) -> bool:
-    """Wait for an outcome. Return True if it came within this time."""
+    """Wait for the outcome of a message. Return True if it came within this time."""
     with contextlib.suppress(CancelledError):
         try:
             future.exception(timeout_s)

@@ -42,15 +42,15 @@ class _RecentStep(NamedTuple):
 class NStepWriter(EpisodeWriter):
     """A writer of transitions over n steps: (s_t, a_t, R, D, s_{t+n}).
 
-    With g the agent's discount and d_t the environment's, which is 0 before a terminal state:
+    g is the agent's discount, and d_t is the environment's discount, which is 0 before a terminal state:
 
         R = r_t + g·d_t·r_{t+1} + … + g^(n-1)·d_t…d_{t+n-2}·r_{t+n-1}
         D = g^(n-1) · d_t…d_{t+n-1}
 
-    D has one factor g less than R would suggest. The learner applies it: target = R + g·D·max Q(s_{t+n}). At
-    the start of an episode there are shorter transitions from s_0, and at its end shorter ones to the last
-    state. Each observation is sent once, though it is the first of one transition and the last of another.
-    (Hoffman et al., "Acme", arXiv 2006.00979.)
+    D has one factor g less than R would suggest. The learner multiplies by it: target =
+    R + g·D·max Q(s_{t+n}). At the start of an episode, the writer also makes shorter transitions from s_0,
+    and at its end, shorter transitions to the last state. Each observation is sent once, although it is the
+    first of one transition and the last of another. (Hoffman et al., "Acme", arXiv 2006.00979.)
 
     Example:
         with replay.n_step_writer("transitions", n=5, discount=0.99) as writer:
@@ -117,8 +117,8 @@ class NStepWriter(EpisodeWriter):
 
         Args:
             discount: The environment's discount; 0 if the next observation is terminal.
-            is_last: True if the episode ends, in a terminal state or because it is cut off (with a discount
-                of 1).
+            is_last: True if the episode ends with this step. It ends in a terminal state, or it is cut off;
+                if it is cut off, the discount is 1.
 
         Raises:
             ValueError: `add_first` has not started an episode.

@@ -53,10 +53,10 @@ class ReplayNode(Node[ReplayHandle]):
         program.add_node(lp.PyClassNode(Actor, replay), label="actor")      # replay.insert(…)
         program.add_node(lp.PyClassNode(Learner, replay), label="learner")  # replay.batches(…)
 
-    The tables are saved at the same times as the object of a CourierNode: every `save_every_s` of the
-    group's RestartPolicy, before a planned restart, at the end if `launch(state=…)` keeps state, and by
-    `client.checkpoint()`. If the server is killed and restarted, it starts with the last saved state, or
-    empty if none was saved.
+    The tables are saved at the same times as the object of a CourierNode: every `save_every_s` seconds of the
+    group's RestartPolicy, before a planned restart, and at the end if `launch(state=…)` keeps state. They are
+    also saved by `client.checkpoint()`. If the server is killed and restarted, it starts with the last saved
+    state. If no state was saved, its tables are empty.
 
     Args:
         tables: Tables with different names.

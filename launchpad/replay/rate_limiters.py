@@ -1,12 +1,12 @@
-"""Rate limiters: they decide when a table accepts inserts and samples.
+"""Rate limiters: rules that decide when a table accepts inserts and samples.
 
 With `diff = inserts · samples_per_insert - samples`, and `size = inserts - deletes`:
 
     insert   if size stays ≤ min_size_to_sample, or diff stays ≤ max_diff
     sample   if size is ≥ min_size_to_sample, and diff stays ≥ min_diff
 
-Pure: a limiter counts and decides, and the server lets calls wait. (Cassirer et al., "Reverb: A Framework for
-Experience Replay", arXiv 2102.04736, section 3.3.)
+A limiter is pure: it counts and decides, and the server makes calls wait. (Cassirer et al., "Reverb: A
+Framework for Experience Replay", arXiv 2102.04736, section 3.3.)
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class RateLimiter:
     Args:
         samples_per_insert: The average number of samples of each item.
         min_size_to_sample: The number of items that a table needs before it can be sampled.
-        min_diff: The lower bound of `diff`. A sample waits if it would go below.
-        max_diff: The upper bound of `diff`. An insert waits if it would go above.
+        min_diff: The lower bound of `diff`. A sample waits if `diff` would go below this bound.
+        max_diff: The upper bound of `diff`. An insert waits if `diff` would go above this bound.
 
     Attributes:
-        lowest_diff, highest_diff: The extremes of `diff` after each insert and each sample, as long as there
-            were `min_size_to_sample` items.
+        lowest_diff, highest_diff: The lowest and the highest `diff` after an insert or a sample, while the
+            table had at least `min_size_to_sample` items.
 
     Raises:
         DefinitionError: with these bounds, inserts and samples would wait for each other indefinitely, or a
@@ -42,7 +42,7 @@ class RateLimiter:
     def __init__(
         self, samples_per_insert: float, min_size_to_sample: int, min_diff: float, max_diff: float
     ) -> None:
-        # Convert numpy's numbers: sums of its small integers would keep their type, and overflow.
+        # Convert numpy's numbers, because sums of its small integers would keep their type, and overflow.
         samples_per_insert = float(samples_per_insert)
         min_size_to_sample = math.ceil(min_size_to_sample)
         min_diff = float(min_diff)
@@ -72,7 +72,7 @@ class RateLimiter:
 
     @property
     def diff(self) -> float:
-        """The number of samples that the inserts so far allow, less the number of samples so far."""
+        """The number of samples that the inserts so far allow, minus the number of samples so far."""
         return self.inserts * self.samples_per_insert - self.samples
 
     def can_insert(self) -> bool:
@@ -98,7 +98,7 @@ class RateLimiter:
         self._note_diff()
 
     def delete(self) -> None:
-        """Count a deleted item, whatever deleted it."""
+        """Count a deleted item, no matter why it was deleted."""
         self.deletes += 1
 
     def reset(self) -> None:
@@ -120,7 +120,7 @@ def _least_max_diff(samples_per_insert: float, min_diff: float) -> float:
     """Return the smallest `max_diff` that allows an insert whenever no sample is allowed.
 
     A sample waits while `diff < min_diff + 1`. The values of `diff` are multiples of 1/denominator. The
-    greatest of them below `min_diff + 1` must leave room for one insert.
+    greatest multiple below `min_diff + 1` must leave room for one insert.
     """
     if math.isinf(min_diff):
         return min_diff
@@ -148,10 +148,10 @@ class MinSize(RateLimiter):
 
 
 class SampleToInsertRatio(RateLimiter):
-    """A limiter that keeps samples and inserts at a ratio: the side that runs ahead waits.
+    """A limiter that keeps samples and inserts at a ratio: whichever of them runs ahead waits.
 
-    Up to `min_size_to_sample` items, it behaves as MinSize. From then on
-    `(inserts - min_size_to_sample) · samples_per_insert - samples` stays within ±error_buffer.
+    Up to `min_size_to_sample` items, it behaves like MinSize. From then on, it keeps
+    `(inserts - min_size_to_sample) · samples_per_insert - samples` within ±error_buffer.
 
     Example:
         lp.replay.SampleToInsertRatio(samples_per_insert=8, min_size_to_sample=1000, error_buffer=800)
@@ -159,7 +159,7 @@ class SampleToInsertRatio(RateLimiter):
     Args:
         samples_per_insert: The average number of samples of each item, over its whole time in the table.
         min_size_to_sample: The number of items that the table needs before it can be sampled.
-        error_buffer: The number of samples by which sampling may run ahead or lag behind; or a pair
+        error_buffer: The number of samples by which sampling may run ahead or fall behind; or a pair
             `(min_diff, max_diff)`.
 
     Raises:
@@ -201,7 +201,7 @@ class SampleToInsertRatio(RateLimiter):
 
 
 class QueueLimiter(RateLimiter):
-    """The limiter of `Table.queue`: each item is sampled once, and inserts wait while `size` items wait.
+    """The limiter of `Table.queue`: each item is sampled once, and inserts wait while there are `size` items.
 
     Example:
         lp.replay.Table.queue("rows", max_size=100)     # has one
@@ -222,7 +222,7 @@ class QueueLimiter(RateLimiter):
 
 
 class StackLimiter(QueueLimiter):
-    """The limiter of `Table.stack`, with the rules of QueueLimiter for a table that gives the newest first.
+    """The limiter of `Table.stack`. It has the rules of QueueLimiter; the table gives the newest item first.
 
     Example:
         lp.replay.Table.stack("newest", max_size=100)   # has one

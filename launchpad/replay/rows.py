@@ -1,10 +1,10 @@
 """Rows: the data of items as the server keeps it, in bytes that it never decodes.
 
-    a row       (signature, columns)             signature: bytes; equal for rows that can be stacked
-    a column    ((bytes, start, stop), …)        pieces of what writers have sent, which items share
+    a row       (signature, columns)             signature: bytes, equal for rows that can be stacked
+    a column    ((bytes, start, stop), …)        pieces of the bytes that writers have sent; items share them
 
 A writer sends each step once, in segments. A segment is some consecutive steps, with one buffer for each
-column. Items refer to steps by their numbers. The steps to which a writer may still refer are its window.
+column. Items refer to steps by their numbers. A writer's window is the steps to which it may still refer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from launchpad.courier.buffers import allocate
 from launchpad.replay.errors import UnknownSteps
 
 _OUT_OF_BAND_FROM = 4 << 10
-"""The size from which buffers go out of band. Courier would look twice at a message with smaller ones."""
+"""Buffers of at least this size are sent out of band. Courier would read a message with smaller ones twice."""
 _COPIED_FROM = 256 << 10
-"""The size from which buffers are copied. They may be in memory that the sender shares and wants back."""
+"""Buffers of at least this size are copied. They may be in shared memory that the sender wants back."""
 
 
 class StepBytes:
@@ -36,7 +36,7 @@ class StepBytes:
 Column = tuple[tuple[StepBytes, int, int], ...]
 Row = tuple[bytes, tuple[Column, ...]]
 SentColumn = Any
-"""A column as a client sends it: its bytes, or (column number, first step, stop) of steps sent earlier."""
+"""A column as a client sends it: its bytes, or (column number, first step, stop) for steps sent earlier."""
 
 
 class SentSteps(NamedTuple):
@@ -62,7 +62,7 @@ class Window:
         self._segments = [segment for segment in self._segments if segment.stop > before]
 
     def column(self, number: int, first: int, stop: int) -> Column:
-        """Return the bytes of some steps of one column. Raise UnknownSteps if a step is not here."""
+        """Return the bytes of one column of some steps. Raise UnknownSteps if a step is not here."""
         for segment in reversed(self._segments):
             if segment.first <= first and stop <= segment.stop:
                 data = segment.columns[number]
@@ -84,7 +84,7 @@ class Window:
         return tuple(pieces)
 
     def row(self, signature: bytes, columns: Iterable[SentColumn]) -> Row:
-        """Return a row that a client has sent, in the server's form."""
+        """Return the server's form of a row that a client has sent."""
         row: list[Column] = []
         for column in columns:
             if isinstance(column, tuple):
@@ -96,7 +96,7 @@ class Window:
 
 
 def pack(rows: Iterable[Row]) -> dict[str, Any]:
-    """Return rows in a form that is quick to pickle, in which bytes that rows share occur once."""
+    """Return rows in a form that is quick to pickle. Bytes that rows share occur in it only once."""
     signatures: dict[bytes, int] = {}
     numbers: dict[int, int] = {}
     buffers: list[pickle.PickleBuffer] = []
@@ -135,7 +135,7 @@ def unpack(packed: dict[str, Any]) -> list[Row]:
 
 
 def join(rows: Sequence[Row]) -> list[pickle.PickleBuffer | bytearray]:
-    """Join rows of the same signature: for each column, return the bytes of all the rows in order."""
+    """Join rows with the same signature. Return, for each column, the bytes of all rows in order."""
     joined_columns: list[pickle.PickleBuffer | bytearray] = []
     for columns in zip(*(row[1] for row in rows), strict=True):
         length = sum([stop - start for _, start, stop in columns[0]])

@@ -1,11 +1,12 @@
-"""Selectors: they choose the item to sample next, and the item to remove when a table is full.
+"""Selectors: rules that choose the item to sample next, or the item to remove when a table is full.
 
     Uniform                          any item, all with the same probability
-    Prioritized(priority_exponent)   in proportion to priority ** priority_exponent
+    Prioritized(priority_exponent)   any item, in proportion to priority ** priority_exponent
     Fifo, Lifo                       the item inserted first, last
-    MaxHeap, MinHeap                 the highest, lowest priority; among equals, the one set first
+    MaxHeap, MinHeap                 the item with the highest, lowest priority; among equal priorities, the
+                                     item whose priority was set first
 
-Pure: a selector knows keys and priorities, but no items. The same seed and the same calls give the same
+A selector is pure: it knows keys and priorities, but no items. The same seed and the same calls give the same
 keys.
 """
 
@@ -18,7 +19,7 @@ import random
 from array import array
 from collections import OrderedDict
 
-# The sum of many such weights is still finite.
+# The largest weight that is allowed. The sum of many weights of this size is still finite.
 _LARGEST_WEIGHT = 1e300
 
 
@@ -128,8 +129,8 @@ class Prioritized(Selector):
     A priority of 0 gives a probability of 0, unless all priorities are 0: then all items are equally likely.
     (Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952; the exponent is their alpha.)
 
-    It uses a sum tree: leaf i is the weight of the i-th key, and every other node is the sum of the two below
-    it. Each change recomputes the sums on the way up, so that rounding errors don't accumulate.
+    It uses a sum tree: leaf i is the weight of the i-th key, and every other node is the sum of the two nodes
+    below it. Each change recomputes the sums on the way up, so that rounding errors don't accumulate.
 
     Example:
         lp.replay.Table("errors", lp.replay.Prioritized(0.6), remover=lp.replay.Fifo(), max_size=1000)
@@ -277,10 +278,10 @@ class Lifo(Fifo):
 
 
 class MinHeap(Selector):
-    """A selector that chooses the item with the lowest priority; among equals, the one set first.
+    """A selector that chooses the item with the lowest priority.
 
-    A restored table doesn't know the order in which priorities were set. There, among equals, MinHeap chooses
-    the item inserted first.
+    If several items have this priority, it chooses the item whose priority was set first. A restored table
+    doesn't know the order in which priorities were set; there, MinHeap chooses the item inserted first.
 
     Example:
         lp.replay.Table("best", sampler=lp.replay.Uniform(), remover=lp.replay.MinHeap(), max_size=1000)
@@ -309,7 +310,7 @@ class MinHeap(Selector):
     def sample(self) -> tuple[int, float]:
         if not self._entries:
             raise IndexError("there is nothing to sample")
-        # Skip entries of keys that were deleted, or whose priority was set again, since.
+        # Skip outdated entries: their keys were deleted, or the keys' priorities were set again.
         while self._entries.get(self._heap[0][2]) != self._heap[0]:
             heapq.heappop(self._heap)
         return self._heap[0][2], 1.0
@@ -323,14 +324,14 @@ class MinHeap(Selector):
         return len(self._entries)
 
     def _tidy(self) -> None:
-        """Rebuild the heap once outdated entries outnumber the valid ones by far."""
+        """Rebuild the heap if it has far more outdated entries than valid ones."""
         if len(self._heap) > 64 + 2 * len(self._entries):
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
 
 
 class MaxHeap(MinHeap):
-    """A selector that chooses the item with the highest priority; among equals, the one set first.
+    """A selector that chooses the item with the highest priority. For equal priorities, see MinHeap.
 
     Example:
         lp.replay.Table("best", sampler=lp.replay.MaxHeap(), remover=lp.replay.MinHeap(), max_size=1000)

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class SequenceWriter(EpisodeWriter):
-    """A writer of sequences of `length` steps, a new one every `period` steps.
+    """A writer of sequences of `length` steps. A new sequence starts every `period` steps.
 
         length=4, period=2     s0 s1 s2 s3 s4 s5 s6 ┃ end of the episode
                               └─────────┘
                                     └─────────┘
                                           └────────0┘      padded with zeros
 
-    It is meant for recurrent networks. If the period is less than the length, sequences overlap, and their
-    common steps are sent once. (Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement
-    Learning", ICLR 2019.)
+    It is meant for recurrent networks. If the period is less than the length, sequences overlap, and steps
+    that they have in common are sent once. (Kapturowski et al., "Recurrent Experience Replay in Distributed
+    Reinforcement Learning", ICLR 2019.)
 
     Example:
         with replay.sequence_writer("sequences", length=80, period=40) as writer:
@@ -69,11 +69,11 @@ class SequenceWriter(EpisodeWriter):
         self._pads = pad
         self._priority = priority
         self._zeros: Any = None
-        # The number of steps until the next sequence.
+        # The number of steps that the next sequence still needs.
         self._missing = length
 
     def append(self, step: Any) -> None:
-        """Append a step, a structure of arrays and numbers. If it completes a sequence, insert that, too."""
+        """Append a step, a structure of arrays and numbers. If this completes a sequence, insert it."""
         self._append(step)
         self._writer._raise_refusal()
 
@@ -91,7 +91,7 @@ class SequenceWriter(EpisodeWriter):
             self._writer._make_item(self._table, self._priority, num_steps=self._length)
 
     def end_episode(self) -> None:
-        """End the episode, and pad its last sequence. No sequence has steps of two episodes."""
+        """End the episode, and pad its last sequence. No sequence contains steps of two episodes."""
         steps = self._writer.episode_steps
         missing = self._missing
         if steps >= self._length:

@@ -1,9 +1,9 @@
 """The server of a ReplayNode: tables, and the calls that wait for them.
 
-    insert, sample ──▶ may it be done, and does none wait before it?
+    insert, sample ──▶ does the limiter allow it, and does no other call wait before it?
                          yes ──▶ done at once, in the thread of the call
-                         no  ──▶ waits for its turn in the line of the table; it ends
-                                 with its time, with its caller, or with the program
+                         no  ──▶ waits for its turn in the line of the table; the wait ends
+                                 with its timeout, with its caller, or with the program
 
 Each table has its own lock and lines.
 """
@@ -40,7 +40,7 @@ Answer = tuple[Any, Any, Any, Any, Any, list[Group]]
 
 
 class Action(NamedTuple, Generic[T]):
-    """A call's action on a table, done once it is the call's turn and the rate limiter allows it."""
+    """A call's action on a table. It is done when it is the call's turn and the rate limiter allows it."""
 
     line: Line
     what: str
@@ -59,13 +59,13 @@ class TableServer:
         self._inserted = AnsweredRequests[bool](_REMEMBERED)
 
     def insertion(self, key: int, priority: float, row: Row) -> Action[bool]:
-        """Return an action that inserts an item, once: if its key comes again, the call was repeated."""
+        """Return an action that inserts an item once. If its key comes again, the call was repeated."""
 
         def insert() -> bool:
             try:
                 self.table.insert(key, priority, row)
             except Exception as error:
-                # A user's own selector may raise anything.
+                # Catch all errors, because a user's own selector may raise anything.
                 raise ItemsRefused({key: error}) from error
             return True
 
@@ -90,7 +90,7 @@ class TableServer:
         return Action(self._samples, "sample from", table.can_sample, act)
 
     def try_do(self, action: Action[T]) -> T | None:
-        """Do an action if it can be done and no other call waits in its line. Otherwise return None."""
+        """Do an action if it is allowed now and no other call waits in its line. Otherwise return None."""
         with self._calls.changing():
             result = self._calls.answer(action.line, action.may, action.act, lambda: None, wait_s=0)
         # A call that doesn't wait never gets a Promise.
@@ -100,12 +100,12 @@ class TableServer:
     async def do(self, action: Action[T], timeout_s: float | None) -> T:
         """Do an action when it is its turn.
 
-        The call enters the line here, and not before. So a call that is cancelled earlier leaves nothing in
-        the line.
+        The call enters the line only here, so that a call that is cancelled earlier leaves nothing in the
+        line.
 
         Raises:
-            TimeoutError: its turn did not come within `timeout_s`, and it was not done.
-            ServerStopping: the server is stopping, and it was not done.
+            TimeoutError: the action was not done, because its turn did not come within `timeout_s`.
+            ServerStopping: the action was not done, because the server is stopping.
         """
         caller = courier_caller.current.get()
 
@@ -123,7 +123,7 @@ class TableServer:
         return result
 
     def change(self, change: Callable[[], T]) -> T:
-        """Make a change to the table that doesn't wait for a turn."""
+        """Change the table at once, without waiting for a turn."""
         with self._calls.changing():
             return change()
 
@@ -148,7 +148,10 @@ class TableServer:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return the state to save. Callers wait only while the list of items is copied, not their data."""
+        """Return the state to save.
+
+        Callers wait only while this copies the list of items. The items' data is not copied.
+        """
         with self._calls.changing():
             limiter = self.table.rate_limiter
             items = [(i.key, i.priority, i.times_sampled, i.data) for i in self.table.items()]
@@ -190,8 +193,8 @@ class ReplayServer:
     def __init__(self, tables: Sequence[Table]) -> None:
         self._tables = {table.name: TableServer(table) for table in tables}
         self._windows: dict[str, tuple[Window, callers.Caller | None]] = {}
-        # A writer may repeat a call whose first attempt still runs here, in another thread. Both change its
-        # window.
+        # A writer may repeat a call while its first attempt still runs here, in another thread. Both attempts
+        # change the writer's window.
         self._lock = threading.Lock()
         me = context.try_current()
         if me is not None:
@@ -213,14 +216,16 @@ class ReplayServer:
         Args:
             writer: The writer of the steps; empty if the rows contain all their data.
             keep_from: The first step to which the writer may still refer after this call.
-            segments: New steps: the first, the one after the last, and a buffer for each column.
+            segments: New steps. Each segment has the first step, the step after the last, and a buffer for
+                each column.
             rows: The data of the items.
-            items: For each item its table, key, priority, and the index of its row.
+            items: For each item, its table, key, priority, and the index of its row.
             timeout_s: How long each item may wait.
 
         Raises:
-            ItemsRefused: for some items there is no such table, or it does not accept the priority. Others
-                may have been inserted already, and are not inserted twice if the call is repeated.
+            ItemsRefused: for some items, there is no such table, or the table does not accept the priority.
+                Other items may have been inserted already. They are not inserted twice if the call is
+                repeated.
         """
         window = self._window(writer) if writer else Window()
         with self._lock:
@@ -287,7 +292,10 @@ class ReplayServer:
             self._windows.pop(writer, None)
 
     def save(self) -> dict[str, Any]:
-        """Return the state of all tables, each at one moment. Bytes that items share are in it once."""
+        """Return the state of all tables. Bytes that items share are in it once.
+
+        Each table's state is of one moment, but different tables may be saved at different moments.
+        """
         tables = {name: table.state() for name, table in self._tables.items()}
         rows: list[Row] = []
         numbers: dict[int, int] = {}
@@ -301,7 +309,7 @@ class ReplayServer:
         return {"tables": tables, "rows": pack(rows)}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Restore saved tables. Drop those that this node doesn't have; its new tables start empty."""
+        """Restore the saved tables that this node has, and drop others. New tables start empty."""
         rows = unpack(saved["rows"])
         for name, state in saved["tables"].items():
             if name in self._tables:
@@ -338,7 +346,7 @@ class ReplayServer:
             ) from None
 
     def _window(self, writer: str) -> Window:
-        """Return a writer's window. A new one also replaces those of callers that have gone."""
+        """Return a writer's window. If it is new, also drop the windows of callers that have gone."""
         with self._lock:
             if writer in self._windows:
                 window, _ = self._windows[writer]

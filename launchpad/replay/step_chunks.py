@@ -1,11 +1,11 @@
 """StepChunks: the last steps of a writer, until they are sent. Needs numpy.
 
-    chunk   steps 0 … 79      one array for each column, a row for each step
+    chunk   steps 0 … 79      one array for each column, with a row for each step
     chunk   steps 80 … 159
-    chunk   steps 160 …       the one that is filled
+    chunk   steps 160 …       new steps are written into this one
 
-If no step of a chunk is needed any more, its memory is used again, because fresh memory costs more than the
-copies into it.
+If no step of a chunk is needed any more, the next chunk uses its memory, because fresh memory costs more time
+than copying steps into it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from launchpad.replay.columns import buffer_of
 
 
 class StepChunk(NamedTuple):
-    """Room for the steps from `first` to before `stop`. The last ones may not be there yet."""
+    """Room for the steps from `first` to before `stop`. The last of these steps may not be there yet."""
 
     first: int
     stop: int
@@ -62,7 +62,7 @@ class StepChunks:
         ]
 
     def _parts(self, first: int, stop: int) -> list[StepChunk]:
-        """Return these steps: for each chunk that has some of them, a view of its part."""
+        """Return these steps as a list of chunks, with a view of each chunk that has some of them."""
         parts = []
         for chunk in self._chunks:
             begin = max(first, chunk.first)

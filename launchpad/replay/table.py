@@ -46,7 +46,7 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True)
 class TableInfo:
-    """The state of a table, and its counts since it was made or reset.
+    """The state of a table, and its counts since the table was made or reset.
 
     Example:
         info = replay.info()["transitions"]
@@ -54,7 +54,7 @@ class TableInfo:
 
     Attributes:
         diff: `inserts · samples_per_insert - samples`, which the limiter keeps between min_diff and max_diff.
-        lowest_diff, highest_diff: The extremes of `diff` while there were enough items to sample.
+        lowest_diff, highest_diff: The lowest and the highest `diff` while there were enough items to sample.
         waiting_inserts, waiting_samples: The number of calls that wait for the limiter.
     """
 
@@ -96,8 +96,9 @@ class Table:
         sampler: Chooses the item to sample.
         remover: Chooses the item to remove when a new one comes and the table is full.
         max_size: The largest number of items.
-        max_times_sampled: Remove an item once it was sampled this often; 0 for no limit.
-        rate_limiter: Decides when inserts and samples must wait. By default, samples wait for one item.
+        max_times_sampled: An item is removed once it was sampled this often. 0 means no limit.
+        rate_limiter: Decides when inserts and samples must wait. By default, samples wait until the table has
+            an item.
 
     Raises:
         DefinitionError: a size is out of range, or the limiter waits for more items than `max_size`.
@@ -144,12 +145,12 @@ class Table:
 
     @classmethod
     def queue(cls, name: str, max_size: int) -> Self:
-        """Return a table whose items are sampled once, the oldest first. Inserts wait while it is full."""
+        """Return a table whose items are sampled once, the oldest first. If it is full, inserts wait."""
         return cls(name, Fifo(), Fifo(), max_size, 1, QueueLimiter(max_size))
 
     @classmethod
     def stack(cls, name: str, max_size: int) -> Self:
-        """Return a table whose items are sampled once, the newest first. Inserts wait while it is full."""
+        """Return a table whose items are sampled once, the newest first. If it is full, inserts wait."""
         return cls(name, Lifo(), Lifo(), max_size, 1, StackLimiter(max_size))
 
     def can_insert(self) -> bool:
@@ -168,9 +169,9 @@ class Table:
         return priority
 
     def insert(self, key: int, priority: float, data: Any) -> None:
-        """Insert an item, and first remove one if the table is full.
+        """Insert an item. If the table is full, remove another item first.
 
-        If there is an item with this key already, replace its priority and data instead.
+        If the table already has an item with this key, replace its priority and data instead.
         """
         priority = self.check(priority)
         item = self._items.get(key)
@@ -193,7 +194,7 @@ class Table:
         size = len(self._items)
         self.rate_limiter.sample()
         item.times_sampled += 1
-        # `times_sampled` may exceed the limit: an item may come from a save of a table with a higher one.
+        # `times_sampled` may exceed the limit, which may have been higher when the item was saved.
         if 0 < self.max_times_sampled <= item.times_sampled:
             self.delete(key)
         return Sampled(key, probability, size, item.priority, item.times_sampled, item.data)
@@ -231,7 +232,7 @@ class Table:
         self.remover.seed(seed ^ 0x5EED)
 
     def items(self) -> list[TableItem]:
-        """Return all items, the one inserted first at the front."""
+        """Return all items in the order in which they were inserted."""
         return list(self._items.values())
 
     def refill(

@@ -4,8 +4,8 @@
     create_item(num_steps=4)  [s0 … s3]
     create_item(num_steps=4)        [s2 … s5]      s2, s3 are at the server already: only s4, s5 are sent
 
-Server and writer refer to sent steps by their numbers. A restarted server doesn't have the steps any more: it
-says so, and the writer sends them again.
+The server and the writer refer to sent steps by their numbers. A restarted server doesn't have the steps any
+more. In this case it raises UnknownSteps, and the writer sends them again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StepRange:
         self.first = first
         self.stop = stop
         self.is_one = is_one
-        # Raise now if the steps are not kept any more.
+        # Raise now, and not later, if the writer doesn't keep the steps any more.
         writer.rows_of(column, first, stop)
 
     def numpy(self) -> Any:
@@ -79,7 +79,7 @@ class ColumnHistory:
 
 
 class TrajectoryWriter:
-    """A writer that appends steps and makes items of them. Each step is sent once, even if items share it.
+    """A writer that appends steps, and makes items of them. Each step is sent once, even if items share it.
 
     Example:
         with replay.trajectory_writer(max_sequence_length=20) as writer:
@@ -94,7 +94,7 @@ class TrajectoryWriter:
 
     Args:
         client: The client of the node.
-        max_sequence_length: The number of last steps to keep for items.
+        max_sequence_length: The number of steps to keep for items. Items can only contain the last steps.
         items_per_call: The number of items to collect before they are sent. `flush` sends them earlier.
 
     Raises:
@@ -117,7 +117,7 @@ class TrajectoryWriter:
         self._signatures: dict[int, bytes] = {}
         self._chunks = StepChunks()
         self._chunk_length = 0
-        # The last chunk is the one being filled: the step after its end, and its columns.
+        # New steps go into the last chunk. These are the step after its end, and its columns.
         self._chunk_stop = 0
         self._columns: list[Any] = []
         self._next = 0
@@ -199,8 +199,8 @@ class TrajectoryWriter:
 
         Unlike `flush` and `end_episode`, this does not wait until the item is in its table. It only waits if
         several items already wait for the table's rate limiter. If a table refuses an item, one of the next
-        calls raises the error. Only the refused item is dropped; all others are sent, including the one of
-        the call that raises.
+        calls raises the error. Only the refused item is dropped. All other items are sent, including the item
+        of the call that raises.
 
         Example:
             history = writer.history
@@ -211,8 +211,8 @@ class TrajectoryWriter:
             })
 
         Raises:
-            ValueError: the episode has fewer steps, or the writer doesn't keep them any more; or the
-                trajectory has steps of another writer or of an earlier episode; or the priority is NaN.
+            ValueError: the episode has fewer steps, or the writer doesn't keep them any more; the trajectory
+                has steps of another writer or of an earlier episode; or the priority is NaN.
         """
         self._make_item(table, priority, num_steps=num_steps, trajectory=trajectory)
         self._raise_refusal()
@@ -255,7 +255,7 @@ class TrajectoryWriter:
                         " this one: give their content, history[…].numpy()"
                     )
                 if isinstance(leaf, StepRange):
-                    # Raise if the steps are not kept any more.
+                    # Raise if the writer doesn't keep the steps any more.
                     self.rows_of(leaf.column, leaf.first, leaf.stop)
                     dtype, shape = self._specs[leaf.column]
                     shape = shape if leaf.is_one else (leaf.stop - leaf.first, *shape)
@@ -281,17 +281,18 @@ class TrajectoryWriter:
 
         Raises:
             TimeoutError: an item could not be inserted within `timeout_s`. The items stay with the writer,
-                and the next `flush` sends them; items that are in their tables are not inserted again.
-            DefinitionError, ValueError: a table refuses an item, which is dropped. All others are in their
-                tables.
+                and the next `flush` sends them. Items that are already in their tables are not inserted
+                again.
+            DefinitionError, ValueError: a table refuses an item. This item is dropped. All other items are in
+                their tables.
         """
         self._sender.flush(timeout_s)
         self._raise_refusal()
 
     def end_episode(self, timeout_s: float | None = None) -> None:
-        """Send all unsent items and start the next episode. No item can have steps of two episodes.
+        """Send all unsent items, and start the next episode. No item can contain steps of two episodes.
 
-        It raises the errors of `flush`. The episode has ended, except after a TimeoutError.
+        This raises the same errors as `flush`. The episode has ended, except after a TimeoutError.
         """
         self._sender.flush(timeout_s)
         self._episode_first = self._next
@@ -300,7 +301,7 @@ class TrajectoryWriter:
     def close(self) -> None:
         """Send all unsent items, and let the server forget the steps.
 
-        A `with` block closes the writer at its end. If the block raises, unsent items are dropped.
+        The end of a `with` block closes the writer. If the block raises, unsent items are dropped.
         """
         try:
             self._sender.flush(None)
@@ -311,10 +312,10 @@ class TrajectoryWriter:
         self._raise_refusal()
 
     def rows_of(self, column: int, first: int, stop: int) -> Any:
-        """Return the steps as an array. Later steps may overwrite it.
+        """Return one column of these steps as an array. Later steps may overwrite it.
 
         Raises:
-            ValueError: the steps are not kept any more, or belong to an earlier episode.
+            ValueError: the writer doesn't keep the steps any more, or they belong to an earlier episode.
         """
         if first < self._episode_first:
             raise ValueError(
@@ -356,8 +357,8 @@ class TrajectoryWriter:
             and (type(value) in (bool, int, float, np.ndarray) or isinstance(value, np.generic))
             for array, value in zip(arrays, [step[key] for key in keys], strict=True)
         ):
-            # Most steps are flat dicts. Then `append` has a quick check: a number must have the same type,
-            # and an array the same shape and dtype.
+            # Most steps are flat dicts. For these, `append` has a quick check: a number must have the same
+            # type as in the first step, and an array the same shape and dtype.
             self._keys = tuple(step)
             for key, value in step.items():
                 is_array = type(value) is np.ndarray

@@ -36,17 +36,17 @@ class WorkQueue:
           for finished in queue.results():
             print(finished.key, finished.result)
 
-    A handle of `lp.WorkQueueNode` turns into a WorkQueue. In the launching script, call
-    `running.client("jobs")`. It can be pickled.
+    In a worker, a handle of `lp.WorkQueueNode` turns into a WorkQueue. In the launching script,
+    `running.client("jobs")` returns one. A WorkQueue can be pickled.
 
     When the program stops, all methods raise `lp.Stopped`, in any thread. A forked process may keep using the
-    queue; it adds and takes jobs for itself.
+    queue, and then adds and takes jobs for itself.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._poll = Poll(client)
-        # Held during a call of `add`: see `_add`.
+        # `_add` holds this lock during its call, and says why.
         self._adding = fork.free_in_child(Lock())
         self._adder = ClientSession()
         self._taker = _TakerSession()
@@ -56,7 +56,7 @@ class WorkQueue:
 
         Args:
             job: The value that a worker gets. Anything that can be pickled.
-            key: The name of the job; by default a number. If the queue has a job with this key already, that
+            key: The name of the job, by default a number. If the queue already has a job with this key, the
                 job stays unchanged, and nothing is added.
 
         Raises:
@@ -84,7 +84,8 @@ class WorkQueue:
         requests: list[str] = []
         try:
             with contextlib.suppress(IndexError):
-                # `extend` pops and appends in one step: an interruption between the two would lose a request.
+                # `extend` pops and appends in one step. An interruption between two steps would lose a
+                # request.
                 requests.extend(starmap(self._taker.unanswered.pop, ((),)))
             if not requests:
                 requests.append(f"{self._taker.key}-{next(self._taker.numbers)}")
@@ -94,7 +95,8 @@ class WorkQueue:
             key, job, attempt, lease_id = answer
             return Lease(key, job, attempt, lease_id, self._poll)
         except BaseException as error:
-            # The queue may have leased a job to this request. The next `take` repeats it and gets that job.
+            # The queue may have leased a job to this request. The next `take` repeats the request and gets
+            # the job.
             self._taker.unanswered.extend(requests)
             if isinstance(error, TimeoutError) and not is_interruption(error):
                 raise TimeoutError(f"no job within {timeout_s} s: {self.counts()}") from None
@@ -157,23 +159,26 @@ class WorkQueue:
     def _add(self, jobs: list[tuple[Hashable | None, Any]]) -> list[Hashable]:
         for key, _ in jobs:
             _check_key(key)
-        # The queue recognizes only the last call of each client if it is repeated. The lock keeps a second
-        # thread from adding before this call is answered.
+        # Of each client's calls, the queue recognizes only a repetition of the last one. So the lock keeps a
+        # second thread from adding before this call is answered.
         with self._adding:
             session = self._adder
             number = session.number
-            # Count before the call: the queue may have answered a call that was interrupted here. If the
-            # next one had the same number, the queue would take it for a repetition.
+            # Count before the call, because the call may be interrupted here after the queue has answered it.
+            # If the next call then had the same number, the queue would take it for a repetition.
             session.number = number + 1
             keys: list[Hashable] = self._poll.call("add", session.key, number, jobs)
         return keys
 
 
 class _TakerSession(ClientSession):
-    """The session for `take`, with several requests at a time, each known by the session's key and a number.
+    """The session for `take`. It can have several requests at a time.
+
+    The queue knows each request by the session's key and a number.
 
     Attributes:
-        unanswered: Requests of a `take` that ended without its answer.
+        numbers: The numbers of the next requests.
+        unanswered: Requests of a `take` that ended before it got the answer.
     """
 
     numbers: Iterator[int]
@@ -211,12 +216,13 @@ class Lease:
     def done(self, result: Any = None) -> bool:
         """Give the result of the job.
 
-        Return False if the queue refused it, because the lease has ended and another worker gets the job.
+        Return False if the queue refused the result, because the lease has ended and another worker gets the
+        job.
         """
         return bool(self._poll.call("done", self.key, self._id, result))
 
     def fail(self, reason: object) -> bool:
-        """Report that the job failed. Any worker may try it again, up to `max_attempts` times in all.
+        """Report that this attempt failed. Any worker may try the job again, up to `max_attempts` attempts.
 
         Return False if the lease has ended.
         """
@@ -226,31 +232,35 @@ class Lease:
         )
 
     def give_back(self) -> bool:
-        """Give the job back for another worker, without counting an attempt. False if the lease has ended."""
+        """Give the job back for another worker, without counting this attempt.
+
+        Return False if the lease has ended.
+        """
         return bool(self._poll.call("give_back", self.key, self._id, ""))
 
     def extend(self) -> bool:
-        """Extend the lease to the queue's `lease_s` from now. False if it has ended."""
+        """Extend the lease, so that it ends `lease_s` seconds from now. False if it has ended already."""
         return bool(self._poll.call("extend", self.key, self._id))
 
 
 def _check_key(key: Hashable | None) -> None:
-    """Raise ValueError if a copy of the key differs from it, and TypeError if it is not hashable.
+    """Raise TypeError if the key is not hashable, and ValueError if a copy of the key is not equal to it.
 
-    Each call pickles the key, so the queue gets copies. If a copy differed, no later call could name the job.
+    Each call pickles the key, so the queue gets copies. If a copy were not equal, no later call could find
+    the job.
     """
     if key is None or type(key) in _PLAIN_KEYS:
         return
     try:
         copy = pickle.loads(pickle.dumps(key))
     except Exception:
-        # The call that follows says what is wrong, or sends the key's class along.
+        # The call to the queue, which follows, raises a better error, or sends the key's class along.
         return
     try:
         is_found = copy in {key}
     except TypeError as error:
         raise TypeError(f"the key of a job is hashable, and {key!r} is not: {error}") from None
-    # A NaN is found in a set that contains it, but is not equal to itself.
+    # Check equality, too: a set that contains a NaN finds it, but the NaN is not equal to itself.
     if not is_found or copy != key:
         raise ValueError(
             f"{key!r} cannot be the key of a job: a copy of it is not equal to it, and what is sent to the"

@@ -1,18 +1,19 @@
-"""The jobs of a work queue, as pure data: the state of each, and the lease that counts.
+"""The jobs of a work queue, as pure data: the state of each job, and the lease that counts.
 
     add ──▶ pending ──take──▶ leased ──done──▶ done
-               ▲                │  ├──fail, or its worker has ended, `max_attempts` times──▶ failed
+               ▲                │  ├──`max_attempts` leases ended without a result──▶ failed
                └────────────────┘
-     given back; its worker has ended; its time is up
+     given back; failed; its worker has ended; its time is up
 
 Rules:
-1. A job has at most one lease. The queue refuses every call from a lease that has ended, `done` included.
+1. A job has at most one lease. The queue refuses every call from a lease that has ended, also `done`.
 2. If a `done`, `fail` or `give_back` comes twice because a call is repeated, it takes effect once, and both
    calls get the same answer.
 3. A restart of the queue ends all leases, because a `done` may have come after the state was saved. The jobs
-   become pending, behind the others. If a `done` still arrives, from one of those leases or from one that was
-   given after the state was saved, the queue accepts it unless the job is done already.
-4. A job that is given back doesn't count as tried. Any other end of a lease does, and its reason is kept.
+   become pending, behind the others. If a `done` arrives later, the queue accepts it unless the job is done
+   already. It may come from one of the ended leases, or from one that was given after the state was saved.
+4. A job that is given back doesn't count as tried. Any other end of a lease without a result counts as an
+   attempt, and the job keeps its reason.
 5. The queue remembers the last hundred ended leases of each job.
 """
 
@@ -29,7 +30,7 @@ from launchpad.runtime.callers import Caller
 _KEPT_LEASES = 100
 
 FAILED = "failed"
-"""Stands for the lease, in `QueuedJob.done_by`, of a job that has failed."""
+"""The value of `QueuedJob.done_by`, instead of a lease, for a job that has failed."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class FinishedJob:
             print(job.key, job.reasons or job.result)
 
     Attributes:
-        key: The key it was added with; a number if it was added without a key.
-        result: The result that its worker gave; None if it failed.
-        reasons: Why it failed, one reason for each attempt. Empty if it is done.
+        key: The key that the job was added with. If it was added without a key, this is a number.
+        result: The result that the worker gave. None if the job failed.
+        reasons: Why the job failed, one reason for each attempt. Empty if the job is done.
     """
 
     key: Hashable
@@ -86,12 +87,13 @@ class JobCounts:
 
 @dataclass
 class LeasedTo:
-    """The holder of a job, and when the lease ends.
+    """The holder of a job, and the time when the lease ends.
 
     Attributes:
-        lease: An id that is unique across all restarts of the queue.
-        request: The request that the lease answers. If it is repeated, it gets the same answer.
-        expires_at: The end of the lease by the queue's clock; None for no limit.
+        lease: The lease's id, which is unique across all restarts of the queue.
+        request: The request that was answered with the lease. If it is repeated, it gets the same answer.
+        holder: The worker that holds the job.
+        expires_at: The end of the lease by the queue's clock. None means no limit.
     """
 
     lease: str
@@ -105,8 +107,8 @@ class QueuedJob:
     """A job and its state.
 
     Attributes:
-        ended_leases: For each ended lease, the reason with which its holder gave the job back; None if it
-            ended in another way.
+        ended_leases: For each ended lease, the reason with which its holder gave the job back. None if the
+            lease ended in another way.
     """
 
     key: Hashable
@@ -123,7 +125,7 @@ class JobTable:
 
     Args:
         max_attempts: The largest number of attempts at a job.
-        lease_s: How long a lease lasts; with None, until its worker ends.
+        lease_s: How long a lease lasts, in seconds. With None, it lasts until its worker ends.
     """
 
     max_attempts: int
@@ -131,9 +133,9 @@ class JobTable:
     jobs: dict[Hashable, QueuedJob] = field(default_factory=dict)
     pending: deque[Hashable] = field(default_factory=deque)
     leased: dict[str, Hashable] = field(default_factory=dict)
-    """The key of the job of each lease."""
+    """Maps each lease to the key of its job."""
     requests: dict[str, str] = field(default_factory=dict)
-    """The lease that answers each request, until the lease ends."""
+    """Maps each request to the lease that answers it, until the lease ends."""
     finished: list[FinishedJob] = field(default_factory=list)
     n_failed: int = 0
     is_closed: bool = False
@@ -156,7 +158,7 @@ class JobTable:
         return bool(self.pending) or request in self.requests
 
     def take(self, holder: Caller, request: str, lease: str, now: float) -> QueuedJob | None:
-        """Lease the next job to this caller; the same job as before if the request is repeated."""
+        """Lease the next job to this caller. If the request is repeated, return the same job as before."""
         before = self.requests.get(request)
         if before is not None:
             return self.jobs[self.leased[before]]
@@ -169,7 +171,7 @@ class JobTable:
         return job
 
     def done(self, key: Hashable, lease: str, result: Any) -> bool:
-        """Take the result of a job. False if this lease doesn't count."""
+        """Take the result of a job. False if the lease doesn't count."""
         job = self.jobs.get(key)
         if job is None or job.done_by or lease in job.ended_leases:
             return job is not None and job.done_by == lease
@@ -195,7 +197,7 @@ class JobTable:
         return True
 
     def extend(self, key: Hashable, lease: str, now: float) -> bool:
-        """Extend a lease to its whole time from now. False if it has ended."""
+        """Extend a lease, so that it ends `lease_s` seconds from now. False if it has ended already."""
         job = self.jobs.get(key)
         if job is None or job.leased_to is None or job.leased_to.lease != lease:
             return False
@@ -203,7 +205,7 @@ class JobTable:
         return True
 
     def end_leases(self, has_ended: Callable[[Caller], bool], now: float) -> bool:
-        """End the leases whose worker has ended or whose time is up. True if there were any."""
+        """End the leases whose worker has ended, or whose time is up. True if there were such leases."""
         has_any = False
         for job in [self.jobs[key] for key in self.leased.values()]:
             leased_to = job.leased_to
@@ -261,7 +263,10 @@ class JobTable:
         del self.leased[leased_to.lease], self.requests[leased_to.request]
 
     def _try_again(self, job: QueuedJob, reason: str) -> None:
-        """Make a job pending again, or failed after its last attempt; its lease ended without a result."""
+        """Make a job pending again after its lease ended without a result.
+
+        If this was its last attempt, the job has failed instead.
+        """
         if reason:
             job.reasons.append(reason)
         if reason and len(job.reasons) >= self.max_attempts:

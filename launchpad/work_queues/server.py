@@ -1,6 +1,6 @@
 """WorkQueueServer: the server of a WorkQueueNode.
 
-Clients may repeat calls. If a call comes twice, it takes effect once, and both get the same answer.
+Clients may repeat calls. If a call comes twice, it takes effect once, and both times it gets the same answer.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from launchpad.work_queues.job_table import FinishedJob, JobCounts, JobTable
 
 OVER = "over"
 _KEPT_ADDERS = 10_000
-# The size of one answer. A single larger result goes alone.
+# The largest answer, in results and in bytes. A single larger result is sent alone.
 _MOST_RESULTS = 1000
 _MOST_BYTES = 4 << 20
 _LOOK_S = 0.05
 
 Cursor = tuple[str, int]
-"""The attempt of the queue's worker, and the number of finished jobs that the client has seen."""
+"""An id of the attempt of the queue's worker, and the number of finished jobs that the client has seen."""
 Finished = tuple[list[FinishedJob], Cursor, bool]
-"""Finished jobs, the cursor after them, and True if these are the last."""
+"""Finished jobs, the cursor after them, and True if these are the last jobs."""
 Leased = tuple[Hashable, Any, int, str]
-"""Key, job, number of the attempt at it, and lease."""
+"""The key, the job, the number of the attempt at the job, and the lease."""
 
 
 class WorkQueueServer:
@@ -40,14 +40,14 @@ class WorkQueueServer:
 
     Args:
         max_attempts: The largest number of attempts at a job.
-        lease_s: How long a lease lasts; with None, until its worker ends.
+        lease_s: How long a lease lasts, in seconds. With None, it lasts until its worker ends.
     """
 
     def __init__(self, max_attempts: int, lease_s: float | None) -> None:
         self._table = JobTable(max_attempts, lease_s)
         self._calls = WaitingCalls("work-queue")
-        # Not ordered: a repeated call gets the job that it has already, and each reader of results has its
-        # own cursor.
+        # The lines are not ordered: a repeated call must get the job that it got before, and each reader of
+        # results has its own cursor.
         self._takers = self._calls.line(is_ordered=False)
         self._readers = self._calls.line(is_ordered=False)
         self._added = AnsweredRequests[list[Hashable]](_KEPT_ADDERS)
@@ -56,7 +56,7 @@ class WorkQueueServer:
         self._start = os.urandom(8).hex()
         self._leases = (f"{self._start}-{n}" for n in itertools.count())
         me = context.try_current()
-        # Keep the link here, because leases also end in threads that have no context.
+        # Keep a reference to the link, because leases also end in threads that have no context.
         self._link = None if me is None else me.link
         if self._link is not None:
             self._link.watch_ends(self._on_end)
@@ -66,13 +66,13 @@ class WorkQueueServer:
     ) -> list[Hashable]:
         """Add jobs, and return their keys.
 
-        An adder is a session of a client. Each of its numbered calls counts once.
+        `adder` is the session of a client. Each of its numbered calls takes effect once.
         """
         with self._calls.changing():
             return self._added.once(adder, lambda: self._add(jobs), number)
 
     def take(self, request: str, wait_s: float) -> Leased | str | Promise | None:
-        """Return a job; `OVER` if no more will come; None if no job comes within `wait_s`."""
+        """Return a job, `OVER` if no more jobs will come, or None if no job comes within `wait_s`."""
         taker = caller()
         table = self._table
 
@@ -90,7 +90,7 @@ class WorkQueueServer:
             return self._calls.answer(self._takers, is_ready, take, lambda: None, wait_s)
 
     def done(self, key: Hashable, lease: str, result: Any) -> bool:
-        """Take a result. False if the lease doesn't count any more."""
+        """Take the result of a job. False if the lease doesn't count any more."""
         with self._calls.changing():
             self._end_leases()
             return self._table.done(key, lease, result)
@@ -101,7 +101,7 @@ class WorkQueueServer:
             return self._table.give_back(key, lease, reason)
 
     def extend(self, key: Hashable, lease: str) -> bool:
-        """Extend a lease to its whole time from now. False if it has ended."""
+        """Extend a lease, so that it ends `lease_s` seconds from now. False if it has ended already."""
         with self._calls.changing():
             self._end_leases()
             return self._table.extend(key, lease, time.monotonic())
@@ -118,10 +118,10 @@ class WorkQueueServer:
             return self._table.counts()
 
     def finished(self, after: Cursor | None, wait_s: float) -> Finished | Promise | None:
-        """Return the jobs that have finished after a cursor; None if no job finishes within `wait_s`.
+        """Return the jobs that have finished after a cursor, or None if no job finishes within `wait_s`.
 
-        A cursor from an earlier attempt of the queue's worker starts over, because the queue may have gone
-        back to its saved state.
+        With a cursor from an earlier attempt of the queue's worker, start again with the first job, because
+        the queue may have gone back to its saved state.
         """
         begin = after[1] if after is not None and after[0] == self._start else 0
         table = self._table
@@ -180,7 +180,7 @@ class WorkQueueServer:
 
 
 def _page(finished: Sequence[FinishedJob]) -> list[FinishedJob]:
-    """Return the first finished jobs, as many as one answer may hold."""
+    """Return the first of these jobs, as many as one answer may hold."""
     page: list[FinishedJob] = []
     bytes_left = _MOST_BYTES
     for job in finished:
