@@ -59,14 +59,14 @@ class Attendance:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """Make the session inactive in a forked child: the parent takes part, even after the child ends."""
+        """Make the session inactive in a forked child. The parent takes part, even after the child ends."""
         self._has_left = True
 
     def wait_formed(self, timeout_s: float) -> Generation | None:
-        """Wait for a generation with this rank, and return it; None if no more will be formed.
+        """Wait for a generation with this rank, and return it. Return None if no more will be formed.
 
         Raises:
-            TimeoutError: other ranks have not come; the message says which.
+            TimeoutError: other ranks have not come. The message names them.
             PeerFailed: the rendezvous is lost.
             Stopped: the program stops.
         """
@@ -86,7 +86,7 @@ class Attendance:
         if self._has_left:
             return
         self._has_left = True
-        # If this fails, the rendezvous still notices the end of the stream.
+        # If this call fails, the rendezvous still notices the end of the stream.
         with contextlib.suppress(CourierError):
             self._client.with_options(timeout_s=STOP_S).leave(self._key, why, has_returned)
         self._stream.close()
@@ -99,7 +99,7 @@ class Attendance:
         self._stream.close()
 
     def _report(self, event: Event) -> None:
-        # If this fails, the others still notice the end of this rank.
+        # If this call fails, the other ranks still notice the end of this rank.
         with contextlib.suppress(CourierError):
             self._client.with_options(timeout_s=STOP_S).report(event)
 
@@ -110,7 +110,7 @@ class Attendance:
             for event in self._stream:
                 self._take(event)
         except BaseException as end_error:
-            # Any error counts, also those from closing the stream or from the stop of a server.
+            # Any error counts, including those from closing the stream and from the stop of a server.
             error = end_error
         if self._has_left:
             return

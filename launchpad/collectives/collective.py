@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SHOWN = 100
-"""Ranks compare at most this many characters of a structure's text. A longer text also gets a checksum."""
+"""Ranks compare at most this many characters of a structure's text. A longer text also has a checksum."""
 
 
 class _Bucket(NamedTuple):
-    """Leaves of one type, joined.
+    """Leaves of one type, joined into one flat array.
 
     Attributes:
         leaves: The indexes of the leaves.
-        flat: The array that contains them all.
+        flat: The array that contains all of these leaves.
         bounds: For each leaf, its first index in the array, and the index after its last one.
     """
 
@@ -54,21 +54,23 @@ class Collective:
             weights = update(weights, gradients)
 
     Values are numpy arrays, numbers, and trees of these (dicts, lists, tuples, named tuples, dataclasses).
-    Results are new and have the same structure; `out=` reuses memory. `all_reduce` and `broadcast` change
-    torch tensors in place and return them, as torch.distributed does. All values of one type in a tree are
-    sent as one array. After an operation, the results are bitwise equal on all ranks.
+    Results are new values with the same structure, unless `out=` gives the memory for the result.
+    `all_reduce` and `broadcast` change torch tensors in place and return them, as torch.distributed does. All
+    values of one type in a tree are sent as one array. After an operation, the results are bitwise equal on
+    all ranks.
 
     All ranks must make the same calls in the same order, with values of the same structure, types and
-    shapes, each from one thread at a time. If one rank does something else, all raise `CollectiveMismatch`.
-    If one dies or returns, the others raise `PeerFailed`, in the call that waits or in the next one. If one
-    does not come within `timeout_s`, the others raise TimeoutError. Each of these errors ends the
-    generation, and none of its operations works afterwards. With `backend="gloo"` and `"nccl"`, nothing is
-    compared, as in torch.distributed.
+    shapes. Each rank must make its calls from one thread at a time. If a rank does something else, all ranks
+    raise `CollectiveMismatch`. If a rank dies or returns, the others raise `PeerFailed`, in the call that
+    waits or in the next one. If a rank does not come within `timeout_s`, the others raise TimeoutError. Each
+    of these errors ends the generation, and its operations don't work any more. With `backend="gloo"` and
+    `"nccl"`, calls are not compared, as in torch.distributed.
 
     Attributes:
         rank: The number of this rank, from 0.
         size: The number of ranks.
-        generation: 1 at first, and one more each time that the group starts over after a failure.
+        generation: The number of the generation: 1 at first, and one more each time that the group starts
+            over after a failure.
         local_rank: The number of this rank among the ranks of the same host.
         local_size: The number of ranks on this host.
         label: The label of the group.
@@ -89,8 +91,8 @@ class Collective:
         self._timeout_s = timeout_s
         self._store = store
         self._name = name
-        # One operation at a time. Ranks match their operations by number and order, which would fail if the
-        # operations of two threads were mixed.
+        # Only one operation may run at a time. Ranks match their operations by number and order, which would
+        # fail if the operations of two threads were mixed.
         self._lock = fork.free_in_child(Lock())
         self._n_splits = 0
         self._runtimes: list[DefaultGroup | JaxRuntime] = []
@@ -108,7 +110,7 @@ class Collective:
         Args:
             x: A value with the same structure, shapes and types on all ranks.
             op: `sum`, `mean`, `max`, `min` or `prod`. `mean` needs floating-point or complex values.
-            out: The memory for the result, if `x` is a single array; may be `x` itself.
+            out: The memory for the result. This requires that `x` is a single array, and may be `x` itself.
         """
         _check_op(op)
 
@@ -129,9 +131,9 @@ class Collective:
         return self._map("all_reduce", x, leaves, reduce, out)  # type: ignore[no-any-return]
 
     def reduce_scatter(self, x: T, op: str = "sum") -> T:
-        """Return this rank's part of the result of `all_reduce`, each array split along its first axis.
+        """Return this rank's part of the result of `all_reduce`. Each array is split along its first axis.
 
-        The parts are those of `np.array_split`: if the array cannot be split evenly, the first parts are
+        Arrays are split as by `np.array_split`: if the array cannot be split evenly, the first parts are
         longer by one. The results are new arrays.
 
         Raises:
@@ -165,7 +167,7 @@ class Collective:
     def all_gather(self, x: T) -> list[T]:
         """Return the values of all ranks, by rank. Their shapes and types must be the same on all ranks.
 
-        `np.stack` makes one array of them. For values of different shapes, use `all_gather_object`.
+        To make one array of the values, use `np.stack`. For different shapes, use `all_gather_object`.
         """
         leaves = self._leaves(x)
         columns: list[list[Any]] = [[None] * len(leaves) for _ in range(self.size)]
@@ -175,16 +177,16 @@ class Collective:
                 for rank, array in enumerate(self._operations.all_gather(flat)):
                     for number, (begin, end) in zip(bucket, bounds, strict=True):
                         part = array[begin:end]
-                        # This rank's array may be `flat` itself, which may be the user's memory.
+                        # This rank's array may be `flat` itself, and `flat` may be the user's memory.
                         if rank == self.rank and array is flat:
                             part = part.copy()
                         columns[rank][number] = _new(leaves[number], part)
         return [trees.rebuilt(x, iter(column)) for column in columns]
 
     def broadcast(self, x: T, root: int = 0, *, out: Any = None) -> T:
-        """Return the root's values on all ranks. The others pass values of the same shapes and types.
+        """Return the root's values on all ranks. The other ranks pass values of the same shapes and types.
 
-        If the others don't know the shapes beforehand, use `broadcast_object`.
+        If the other ranks don't know the shapes beforehand, use `broadcast_object`.
         """
         self._check_rank(root, "root")
 
@@ -201,11 +203,11 @@ class Collective:
     def all_to_all(self, parts: Sequence[T]) -> list[T]:
         """Send `parts[r]` to each rank r, and return the parts that this rank got, by rank.
 
-        Shapes may differ. All parts of all ranks must have the same structure and types. The results are new
-        arrays.
+        Shapes may differ, but all parts of all ranks must have the same structure and types. The results are
+        new arrays.
 
         Raises:
-            ValueError: the number of parts is not `size`, or they differ in structure or types.
+            ValueError: the number of parts is not `size`, or the parts differ in structure or types.
         """
         if len(parts) != self.size:
             raise ValueError(
@@ -241,10 +243,10 @@ class Collective:
         ]
 
     def barrier(self, name: str = "", timeout_s: float | None = None) -> None:
-        """Wait until all ranks have reached this barrier. All pass the same name.
+        """Wait until all ranks have reached this barrier. All ranks must pass the same name.
 
         Raises:
-            TimeoutError: some ranks did not come within the timeout; the message says which.
+            TimeoutError: some ranks did not come within the timeout. The message names them.
         """
         check_timeout(timeout_s)
         with self._lock, tracing.quick_wait(f"barrier {name!r}"):
@@ -252,7 +254,10 @@ class Collective:
             self._operations.barrier(name, self._timeout_s if timeout_s is None else timeout_s)
 
     def broadcast_object(self, x: Any = None, root: int = 0) -> Any:
-        """Return the root's object, anything that can be pickled, on all ranks. The others can omit `x`."""
+        """Return the root's object on all ranks. It can be anything that can be pickled.
+
+        The other ranks can omit `x`.
+        """
         self._check_rank(root, "root")
         data = _dumped(x) if self.rank == root else b""
         with self._lock, tracing.quick_wait("broadcast_object"):
@@ -268,7 +273,7 @@ class Collective:
             return [_loaded(pickled) for pickled in self._operations.all_gather_bytes(data)]
 
     def gather_object(self, x: Any, root: int = 0) -> list[Any] | None:
-        """Return the objects of all ranks, by rank, on the root; None on the others."""
+        """Return, on the root, the objects of all ranks, by rank. Return None on the other ranks."""
         self._check_rank(root, "root")
         data = _dumped(x)
         with self._lock, tracing.quick_wait("gather_object"):
@@ -286,9 +291,9 @@ class Collective:
         """Return a collective of the ranks with the same color, for example a row or column of a mesh.
 
         Args:
-            color: Anything that can be compared and pickled. A rank with None joins no collective, and gets
-                None.
-            key: The sort key for the ranks of the new collective; by default the rank in this one.
+            color: Anything that can be compared and pickled. A rank that passes None joins no collective, and
+                gets None.
+            key: The sort key for the ranks of the new collective. By default, this is the rank in this one.
         """
         choices = self.all_gather_object((color, self.rank if key is None else key))
         self._n_splits += 1
@@ -310,22 +315,23 @@ class Collective:
     def init_torch(self, backend: str | None = None, *, default_group: bool = True) -> None:
         """Set up torch.distributed in this process, with the ranks of this group, as torchrun does.
 
-        This sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and the other variables, and makes torch's default
-        group. DDP, FSDP and code built on them run unchanged. When the node's function ends, the group is
-        dropped.
+        This sets torchrun's variables, such as RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR, and makes
+        torch's default group. DDP, FSDP and code built on them run unchanged. When the node's function ends,
+        the group is dropped.
 
         Example:
             def train(group: lp.Collective):
               group.init_torch()
               model = DistributedDataParallel(Model())
 
-        LOCAL_RANK counts the ranks of a host. If workers have their own GPUs (`lp.Resources(gpus=1)`), each
-        sees only these, and LOCAL_RANK is 0. So `torch.cuda.set_device(LOCAL_RANK)` is right in both cases.
+        LOCAL_RANK counts the ranks of a host. But if workers have their own GPUs (`lp.Resources(gpus=1)`),
+        each worker sees only its own, and LOCAL_RANK is 0. So `torch.cuda.set_device(LOCAL_RANK)` is right
+        in both cases.
 
         Args:
             backend: The backend for `dist.init_process_group`. By default gloo for CPUs, and nccl for GPUs
                 if there are any.
-            default_group: False for code that calls `dist.init_process_group()` itself, with `env://`.
+            default_group: Pass False if the code calls `dist.init_process_group()` itself, with `env://`.
 
         Raises:
             DoNotRestart: this worker is a thread, and torch has only one default group in a process.
@@ -344,7 +350,7 @@ class Collective:
         """Call jax.distributed.initialize for these ranks. `jax.devices()` then has the devices of all ranks.
 
         Call it once in a process, before you use anything else of jax. Restart the group only as a whole. If
-        a rank fails, jax cannot go on, and the worker's process ends a second later.
+        a rank fails, jax cannot go on, and the processes of all other ranks end a second later.
 
         Raises:
             DoNotRestart: this worker is a thread, and jax has only one runtime in a process.
@@ -356,7 +362,7 @@ class Collective:
         self._runtimes.append(JaxRuntime(self._store, self._generation))
 
     def close(self, *, has_raised: bool = False) -> None:
-        """Free all resources. The library calls this when the function has returned or raised."""
+        """Free all resources. launchpad calls this when the function has returned or raised."""
         with contextlib.ExitStack() as all_of_it:
             all_of_it.callback(self._operations.close)
             for runtime in reversed(self._runtimes):
@@ -374,7 +380,7 @@ class Collective:
             raise cause from error
 
     def _on_failure(self, callback: Callable[[Exception], object]) -> None:
-        """Call `callback` once with the error that ends the generation, in a thread of the library."""
+        """Call `callback` once, in a thread of launchpad, with the error that ends the generation."""
         self._generation.on_end(callback)
 
     def __reduce__(self) -> Any:
@@ -443,7 +449,7 @@ class Collective:
     ) -> Any:
         """Apply an operation to each flat array of a tree, and return the tree of results.
 
-        `operate` gets the flat array, and the memory for the result, or None if it must make new memory.
+        `operate` gets the flat array and the memory for the result. If this is None, it makes new memory.
         """
         if out is not None:
             leaves[0].target = _checked_out(out, leaves)
@@ -465,7 +471,7 @@ def _new(leaf: Leaf, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
 
 
 def _layout(x: Any, leaves: Sequence[Leaf], *, with_shapes: bool = True) -> str:
-    """Describe the structure, types and shapes in a short text. Different ones have different texts."""
+    """Describe the structure, types and shapes in a short text, which differs if any of them differ."""
     names = (trees.spec_text(leaf.flat.dtype, leaf.shape if with_shapes else ()) for leaf in leaves)
     text = trees.described(trees.flatten(x, []), names)
     if len(text) <= _SHOWN and text.isascii():
@@ -481,8 +487,8 @@ def _copied(array: Any) -> Any:
 def _checked_out(out: Any, leaves: list[Leaf]) -> Any:
     """Return the memory of `out`, flattened.
 
-    If the input overlaps `out` but begins elsewhere, it is copied first, so that the operation doesn't
-    overwrite input that it has not read yet.
+    If the input overlaps `out`, but begins at another address, it is copied first, so that the operation
+    doesn't overwrite input that it has not read yet.
     """
     import numpy as np
 

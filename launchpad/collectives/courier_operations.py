@@ -2,20 +2,21 @@
 
 all_reduce, by the size of the array:
 
-    up to 8 ranks of one host, in memory that all read and write
-      up to SMALL bytes   each rank writes its array, and reduces all of them
-      more                chunk by chunk: each rank writes its own chunk, reduces its part of all, and copies
-                          the parts of the others
+    up to 8 ranks of one host, in memory that all ranks read and write
+      up to SMALL bytes   each rank writes its array, and reduces the arrays of all ranks
+      more bytes          chunk by chunk: each rank writes a chunk of its array, reduces its part of all
+                          ranks' chunks, and copies the parts that the other ranks have reduced
 
     otherwise
-      up to SMALL bytes   all send their array to rank 0, which reduces and answers
-      more, 2 ranks       each sends its array to the other, and both reduce
-      more, up to 8       direct: each rank sends every other one that rank's part, reduces the parts that it
-                          gets, and sends the result to every other rank
+      up to SMALL bytes   all ranks send their array to rank 0, which reduces and sends back the result
+      more, 2 ranks       each rank sends its array to the other, and both reduce
+      more, up to 8       direct: each rank sends every other rank that rank's part, reduces the parts that
+                          it gets, and sends the result to every other rank
       more ranks          ring: 2(N-1) steps to the neighbour, so that a rank has two connections, not N-1
 
-The ring reduces in its own order, all others in the order of ranks. All give the same bits on all ranks. For
-more than SMALL bytes, each moves 2(N-1)/N of the array per rank, the smallest possible amount.
+The ring reduces in its own order, the other algorithms in the order of ranks. All algorithms give the same
+bits on all ranks. For more than SMALL bytes, each algorithm moves 2(N-1)/N of the array per rank, the
+smallest possible amount.
 
 Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms (2009); Thakur, Rabenseifner and Gropp,
 Optimization of collective communication operations in MPICH (2005).
@@ -35,19 +36,19 @@ from launchpad.collectives.port import RankEdges
 
 SMALL = 1 << 20
 AT_ROOT = 4 << 20
-"""The largest array, and the largest sum of arrays at rank 0, in bytes, that are not split into parts.
+"""The most bytes of one array, and of all arrays together at rank 0, that are not split into parts.
 
 See benchmarks/collectives.py.
 """
 
 ROW = 1 << 20
-"""Bytes of each rank's chunk in shared memory; at least SMALL, and a multiple of the page size."""
+"""Bytes of each rank's chunk in shared memory. It is at least SMALL, and a multiple of the page size."""
 
 TINY = 56 << 10
-"""Bytes up to which an array is copied into the message, which is quicker than sending it out of band."""
+"""Arrays up to this size, in bytes, are copied into the message, because that is quicker than out of band."""
 
 MANY = 8
-"""The number of ranks up to which every rank exchanges data with every other one."""
+"""The largest number of ranks for which every rank exchanges data with every other rank."""
 
 _UFUNCS: dict[str, Any] = {
     "sum": np.add,
@@ -71,7 +72,7 @@ class CourierOperations(Operations):
         self.rank = edges.rank
         self.size = edges.size
         self._memory: HostMemory | None = None
-        # True once the first operation that can use the memory has tried to open it.
+        # True once an operation that can use the shared memory has tried to open it.
         self._has_opened = False
 
     def all_reduce(self, flat: Any, op: str, out: Any) -> None:
@@ -94,7 +95,7 @@ class CourierOperations(Operations):
         if self.size == 2:
             self._edges.send(1 - self.rank, 0, flat)
             other = self._edges.receive(1 - self.rank, 0)
-            # Both ranks reduce in the order of ranks, so that they get the same bits.
+            # Both ranks reduce rank 0's array with rank 1's, in this order, so that they get the same bits.
             if self.rank == 0:
                 _UFUNCS[op](flat, other, out=out)
             else:
@@ -201,15 +202,15 @@ class CourierOperations(Operations):
     def _reduce_parts_in(self, memory: HostMemory, flat: Any, op: str, out: Any) -> None:
         """Reduce an array chunk by chunk.
 
-        Each rank reduces its part of a chunk into the row of rank 0, in the order of ranks, and all ranks
-        copy that row. Between two meetings, each rank writes one chunk, copies the result of another, and
-        reduces its part of a third.
+        Each rank reduces its part of a chunk, in the order of ranks, into the row of rank 0. All ranks copy
+        this row. Between two calls of `meet_in`, each rank reduces its part of one chunk, writes the next
+        one, and copies the result of the previous one.
         """
         chunks = even_bounds(flat.size, -(-flat.nbytes // ROW))
         n_copied = 0
         total = out[:0]
         n_reduced = 0
-        # The last chunk is empty: its turn only copies the results of the one before.
+        # The last chunk is empty. Its turn only copies the result of the chunk before it.
         for begin, end in itertools.pairwise([*chunks, flat.size]):
             rows = memory.rows(flat.dtype, end - begin)
             rows[self.rank][...] = flat[begin:end]
@@ -227,8 +228,8 @@ class CourierOperations(Operations):
             n_reduced = own_part.stop - own_part.start
 
     def _from_root(self, data: Any, root: int) -> Any:
-        """Return the root's data, sent down a binomial tree: each rank that has it sends it to the next."""
-        # Numbered from the root, which is 0.
+        """Return the root's data. The ranks send it down a binomial tree that begins at the root."""
+        # In the tree, ranks are numbered from the root, which is 0.
         own = (self.rank - root) % self.size
         bit = 1
         while bit < self.size and not own & bit:
@@ -247,14 +248,14 @@ class CourierOperations(Operations):
         parts = [flat[bounds[rank] : bounds[rank + 1]] for rank in range(self.size)]
         arrays = self._edges.swap_with_all(parts, 0)
         reduce = _UFUNCS[op]
-        # `scratch` is a received array that nothing else refers to, so it can hold intermediate results.
+        # `scratch` holds intermediate results. It is a received array to which nothing else refers.
         total = arrays[0]
         scratch = arrays[0 if self.rank else 1]
         for rank in range(1, self.size):
             total = reduce(total, arrays[rank], out=target if rank == self.size - 1 else scratch)
 
     def _reduce_ring(self, flat: Any, op: str, bounds: Sequence[int], out: Any) -> None:
-        """Reduce this rank's part into `out`; the other parts of `out` are not set."""
+        """Reduce this rank's part into `out`. The other parts of `out` are not set."""
         size = self.size
         rank = self.rank
         index = (rank - 1) % size

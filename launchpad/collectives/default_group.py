@@ -1,10 +1,10 @@
 """torch's default group, for code that is written for torchrun: DDP, FSDP, and code built on them.
 
     init_torch()                      sets torchrun's variables, and makes the default group
-    init_torch(default_group=False)   sets them; the code calls dist.init_process_group() itself
+    init_torch(default_group=False)   sets the variables; the code calls dist.init_process_group() itself
 
-Both find the other ranks through our store. For the second, our handler for `env://` replaces torch's and
-returns that store. MASTER_ADDR and MASTER_PORT are set, to a port that was free, but torch never opens it.
+Both find the other ranks through a CourierStore. For the second, a handler for `env://` replaces torch's own
+and returns this store. MASTER_ADDR and MASTER_PORT contain a port that was free, but torch never opens it.
 """
 
 from __future__ import annotations
@@ -54,20 +54,21 @@ class DefaultGroup:
         c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
         self._groups = _Groups()
         c10d._pg_map = self._groups
-        # Ranks find a group by its number. torch also counts a group that it failed to make. An earlier
-        # generation may have ended with such a failure, on some of the ranks only.
+        # Ranks find a group by its number, so all ranks must start with the same number. torch also counts
+        # groups that it failed to make, and in an earlier generation only some ranks may have failed to make
+        # one.
         c10d._world.group_count = 0
         self._watch = StuckWatch(generation)
 
     def make(self, backend: str | None) -> None:
-        """Make the group. By default with gloo for CPUs, and with nccl for GPUs if there are any."""
+        """Make the group. By default, it uses gloo for CPUs, and nccl for GPUs if there are any."""
         import torch
         import torch.distributed as dist
 
         if backend is None:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend)
-        # If the generation ended during the wait, torch takes that for success.
+        # Check this here, because torch reports success even if the generation has ended during the wait.
         self._generation.check()
 
     def close(self, *, has_raised: bool) -> None:
@@ -116,10 +117,10 @@ class DefaultGroup:
 class _Groups(dict[Any, Any]):
     """A replacement for torch's table of groups, which also keeps destroyed groups.
 
-    If DDP has the last reference to a gloo group, deleting it waits for gloo's threads while holding the
-    interpreter's lock. One of these threads needs that lock to drop its last work. This is a deadlock, one
-    time in ten if the group is destroyed right afterwards. References in this table are dropped without the
-    lock.
+    If DDP has the last reference to a gloo group, deleting the group waits for gloo's threads while holding
+    the interpreter's lock. One of these threads needs this lock to drop its last work, so both wait forever.
+    If a group is destroyed right after its last work, this happens one time in ten. With this table, DDP
+    never has the last reference, and the table's references are dropped without the lock.
     """
 
     def __init__(self) -> None:
@@ -131,7 +132,7 @@ class _Groups(dict[Any, Any]):
 
 
 def _abort_nccl() -> None:
-    """Abort nccl's groups, to free the threads that wait in them. We can't find nccl's connections."""
+    """Abort nccl's groups, to free the threads that wait in them. We cannot find nccl's connections."""
     import torch.distributed as dist
 
     if dist.is_initialized() and "nccl" in dist.get_backend_config():

@@ -1,8 +1,8 @@
 """Freeing the resources of torch.distributed that belong to one rank in one generation.
 
-the generation ends  ──▶ gloo's connections are shut, nccl is aborted: waits in C++ raise at once
-torch raises         ──▶ `cause_of`: the error that ended the generation, PeerFailed with the rank's name
-the function ends    ──▶ the groups are dropped: none of torch's threads is left
+the generation ends  ──▶ gloo's connections are shut, nccl is aborted, so that waits in C++ raise at once
+torch raises         ──▶ `cause_of` finds the error that ended the generation, PeerFailed with the rank's name
+the function ends    ──▶ the groups are dropped, and all of torch's threads end
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _KINDS = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
 def in_thread(generation: Generation, make: Callable[[], T]) -> T:
     """Call `make`, which may wait in C++, in another thread, and wait for that thread in Python.
 
-    The constructor of a gloo group connects the ranks. If a rank dies after all have found each other, the
-    constructor waits for it until its timeout, and there is no connection yet that could be ended.
+    The constructor of a gloo group connects the ranks. If a rank dies after all ranks have found each other,
+    the constructor waits for this rank until the timeout, and there is no connection yet that could be ended.
 
     Raises:
         PeerFailed: the generation has ended.
@@ -63,12 +63,12 @@ def in_thread(generation: Generation, make: Callable[[], T]) -> T:
 
 
 def cause_of(error: BaseException, generation: Generation) -> BaseException | None:
-    """Return the cause of an error of torch or jax: a rank has failed or left, or the program stops.
+    """Return the cause of an error of torch or jax: an error that says which rank has failed, or Stopped.
 
-    Return None if the error is of another kind, or if no such cause becomes known within 3 s.
+    Return None if the error is of another kind, or if no cause becomes known within 3 s.
     """
     if type(error).__name__ not in _KINDS and "gloo" not in str(error).lower():
-        # The error is not about a connection of gloo or nccl, or about torch's store.
+        # The error has nothing to do with connections of gloo or nccl, or with torch's store.
         return None
     if generation.wait_end(NOTICE_S):
         return generation.error

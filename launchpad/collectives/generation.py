@@ -1,4 +1,4 @@
-"""Generation: one rank's view of a generation of a collective: its members, and the error that ended it."""
+"""Generation: one rank's view of a generation of a collective, with its members and the error that ended it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from launchpad.runtime import context
 _LOOK_S = 0.1
 
 STOP_S = 2.0
-"""Seconds to wait, after a member was asked to stop, for the same request to this worker.
+"""Seconds to wait, after another member was asked to stop, until this worker is asked, too.
 
-If it doesn't come, the other member counts as lost.
+If this worker is not asked, the other member counts as lost.
 """
 
 NOTICE_S = STOP_S + 1.0
@@ -32,7 +32,7 @@ class Generation:
         members: The members, by rank.
         rank: The rank of this worker.
         label: The label of the group, for messages.
-        report: Sends this rank's findings to the rendezvous.
+        report: A function that sends this rank's reports to the rendezvous.
     """
 
     def __init__(
@@ -50,8 +50,9 @@ class Generation:
         self._report = report
         self._error: Exception | None = None
         self._has_ended = interruptions.Event()
-        # Several threads may end the generation at once: the first error counts, and each callback runs once.
-        # A callback that is added at the same time must be either among those that run, or called at once.
+        # Several threads may end the generation at once. The first error must count, and each callback must
+        # run once. A callback that is added at the same time must either be one of these, or be called at
+        # once.
         self._lock = Lock()
         self._callbacks: list[Callable[[Exception], object]] = []
         self.returned: set[int] = set()
@@ -61,8 +62,11 @@ class Generation:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """End the generation in a forked child. Only the parent is the rank, and it isn't notified."""
-        # Another thread of the parent may have held the old lock at the fork.
+        """End the generation in a forked child, because only the parent is the rank.
+
+        The parent isn't notified.
+        """
+        # Make a new lock, because another thread may have held the old one at the fork.
         self._lock = Lock()
         self._callbacks.clear()
         self._on_return.clear()
@@ -77,7 +81,7 @@ class Generation:
 
     @property
     def error(self) -> Exception | None:
-        """The error that ended the generation, as a new object each time; None while it goes on."""
+        """The error that ended the generation, as a new object each time. None until the generation ends."""
         error = self._error
         return None if error is None else type(error)(*error.args)
 
@@ -99,7 +103,7 @@ class Generation:
                 try:
                     callback(error)
                 except Exception:
-                    # Go on: the other callbacks must free their waits, too.
+                    # Go on, because the other callbacks must free their waits, too.
                     traceback.print_exc()
         finally:
             self._has_ended.set()
@@ -113,7 +117,7 @@ class Generation:
         return True
 
     def on_end(self, callback: Callable[[Exception], object]) -> None:
-        """Call `callback` once with the error, in a thread of the library.
+        """Call `callback` once, in a thread of launchpad, with the error that ends the generation.
 
         If the generation has ended already, call it at once.
         """
@@ -124,7 +128,10 @@ class Generation:
         callback(self._error)
 
     def on_stop(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when a member has left and this worker is asked to stop, too; at once if so."""
+        """Call `callback` when a member has left and this worker is asked to stop, too.
+
+        If this has happened already, call it at once.
+        """
         with self._lock:
             self._on_stop.append(callback)
             is_stopping = self._is_stopping
@@ -132,7 +139,10 @@ class Generation:
             callback()
 
     def note_stop(self) -> None:
-        """Note that a member has left because the program stops or the group restarts: don't wait for it."""
+        """Note that a member has left because the program stops or the group restarts.
+
+        Waits for this member end.
+        """
         with self._lock:
             self._is_stopping = True
             callbacks = tuple(self._on_stop)
@@ -152,19 +162,22 @@ class Generation:
             callback(rank)
 
     def missed(self, rank: int, while_in: str) -> Exception:
-        """Return the error for a wait for a rank that has returned, and report that rank to the others."""
+        """Report that this rank waits for a rank that has returned, and return the error for the wait."""
         member = self.members[rank]
         self._report(Lost(self.number, member, f"has returned, {while_in}", has_returned=True))
         self.wait_end(NOTICE_S)
         return self.error or self.lost(member, "has returned", has_returned=True)
 
     def failed_call(self, rank: int, cause: Exception) -> Exception:
-        """Return the error for a failed call to a rank: the one from the rendezvous, if it sends one."""
+        """Return the error for a failed call to a rank. If the rendezvous sends one in time, return that."""
         self.wait_end(NOTICE_S)
         return self.error or self.lost(self.members[rank], f"does not answer: {cause}")
 
     def mismatch(self, ours: str, rank: int, theirs: str) -> Exception:
-        """Return the error of ranks in different operations; end the generation, and notify the others."""
+        """End the generation because two ranks are in different operations. Notify the others.
+
+        Return the error.
+        """
         text = (
             f"{self.name_of(self.rank)} is in {ours}, while {self.name_of(rank)} is in {theirs}: all ranks"
             " have to make the same calls in the same order, with values of the same structure, types and"
@@ -173,7 +186,7 @@ class Generation:
         return self._broken(CollectiveMismatch(text), is_late=False)
 
     def late(self, text: str) -> Exception:
-        """Return the error of ranks that did not come in time; end the generation, and notify the others."""
+        """End the generation because ranks did not come in time. Notify the others, and return the error."""
         return self._broken(TimeoutError(text), is_late=True)
 
     def name_of(self, rank: int) -> str:
@@ -181,14 +194,14 @@ class Generation:
         return f"{self.members[rank].worker} (rank {rank})"
 
     def _broken(self, error: Exception, *, is_late: bool) -> Exception:
-        # Report first. A thread that `end` wakes leaves with this error, so the others would otherwise learn
-        # that a rank has failed before they learn why.
+        # Report before `end`. A thread that `end` wakes makes this rank leave, and otherwise the other ranks
+        # would learn that it has left before they learn why.
         self._report(Broken(self.number, str(error), is_late))
         self.end(error)
         return self.error or error
 
     def lost(self, member: Member, why: str, *, has_returned: bool = False) -> PeerFailed:
-        """Return the error about a lost member."""
+        """Return the error that says that a member is lost."""
         return PeerFailed(
             f"{member.worker} (rank {member.rank} of {len(self.members)} in {self.label!r}, generation"
             f" {self.number}) {why}",
@@ -199,7 +212,7 @@ class Generation:
         )
 
     def changed(self, worker: str) -> MembersChanged:
-        """Return the error about a worker that has come back."""
+        """Return the error that says that a worker has come back."""
         return MembersChanged(
             f"{worker} has come to {self.label!r}: generation {self.number} ends, and the next one begins"
             " with it",

@@ -1,11 +1,11 @@
-"""HostMemory: shared memory by which ranks of one host exchange arrays, without calls or server threads.
+"""HostMemory: shared memory in which ranks of one host exchange arrays, without calls or server threads.
 
-    rank 0   writes its row of memory, then a line to each other's pipe ──▶ rank 1 reads all rows
-    rank 1   writes its row of memory, then a line to each other's pipe ──▶ rank 0 reads all rows
+    rank 0   writes its row of memory, then a line to each other rank's pipe ──▶ rank 1 reads all rows
+    rank 1   writes its row of memory, then a line to each other rank's pipe ──▶ rank 0 reads all rows
 
-The thread of one rank wakes those of the others directly. Neither the memory nor the pipes have a name in a
-file system: each rank opens those of the others once, through /proc. They disappear with the last process
-that has them open, however it ends.
+The thread of one rank wakes the threads of the other ranks directly. Neither the memory nor the pipes have a
+name in a file system. Each rank opens those of the other ranks once, through /proc. They disappear with the
+last process that has them open, no matter how this process ends.
 """
 
 from __future__ import annotations
@@ -28,22 +28,26 @@ Place = tuple[bytes, str, int, int]
 """The place of an open file: the boot id of its host, its path in /proc, and its device and inode."""
 
 _LINE = struct.Struct("<iqq236s")
-"""Rank, number of the use, and number and text of the operation. A write of it to a pipe is atomic."""
+"""A line: the rank, the number of the use, and the number and text of the operation.
+
+Writing a line to a pipe is atomic.
+"""
 
 _WAKE = _LINE.pack(-1, -1, -1, b"")
 _ROWS = 3
-# The number of lines to read at once.
+# The largest number of lines to read at once.
 _MAX_LINES = 32
 
 
 class HostMemory:
     """Three rows of memory and a pipe for each rank. Not thread-safe, except for `wake`.
 
-    The rows are used in turn. After all ranks have come to a use, and before they announce the next one, they
-    read the rows of this use and of the previous one, and each rank writes its row for the next use.
+    Each use of the memory uses the next row. After all ranks have come to a use, and before they announce the
+    next one, the ranks read the rows of this use and of the previous one, and each rank writes its row for
+    the next use.
 
     Args:
-        mailbox: The mailbox that knows the reasons to end a wait.
+        mailbox: The mailbox. It knows the reasons to end a wait.
         ranks: The ranks, by their numbers in the generation.
         own: The index of this rank in `ranks`.
         memories, pipes: The ranks' memories and pipes, in the order of `ranks`. The pipes are closed with
@@ -72,21 +76,22 @@ class HostMemory:
 
     def rows(self, dtype: Any, size: int) -> list[Any]:
         """Return the rows of all ranks for the next use, by rank."""
-        # Import it here and not with the module: a host that preloads torch must not import it before torch.
+        # Don't import numpy with the module: a process that preloads torch must not import numpy before
+        # torch.
         import numpy as np
 
         all_rows = [np.frombuffer(memory, dtype).reshape(_ROWS, -1) for memory in self._memories]
         return [rows[(self._uses + 1) % _ROWS, :size] for rows in all_rows]
 
     def announce(self, number: int, operation: str) -> None:
-        """Announce that this rank has come to the next use, in this operation, and has written its row."""
+        """Announce that this rank has written its row for the next use, which is in this operation."""
         self._uses += 1
         line = _LINE.pack(self._rank, self._uses, number, operation.encode())
         for pipe in self._others:
             os.write(pipe, line)
 
     def wait(self, number: int, operation: str, timeout_s: float) -> list[int]:
-        """Wait until all ranks have come to this use, or the time is up. Return those that have not come.
+        """Wait until all ranks have come to this use, or the time is up. Return the ranks that have not come.
 
         Raises:
             Different: a rank has come to this use in a different operation.
@@ -97,7 +102,7 @@ class HostMemory:
             absent = [rank for rank, (use, *_) in self._last.items() if use < self._uses]
             if not absent:
                 break
-            # Get the reason before reading: lines that came before it must still be read.
+            # Get the reason before reading, because lines that came before the reason must still be read.
             reason = self._mailbox.reason_to_end(absent)
             if self._read():
                 continue
@@ -115,7 +120,7 @@ class HostMemory:
 
     def wake(self) -> None:
         """Make `wait` check for a reason to end."""
-        # If the pipe is full, `wait` has lines to read anyway.
+        # If the pipe is full, `wait` is woken anyway, because it has lines to read.
         with contextlib.suppress(BlockingIOError):
             os.write(self._pipe, _WAKE)
 
@@ -138,10 +143,10 @@ def open_together(
     row_bytes: int,
     meet: Callable[[Any, Callable[[list[Any]], Any]], Any],
 ) -> HostMemory | None:
-    """Open the memory that these ranks share. Return None on all of them if one cannot open it.
+    """Open the memory that these ranks share. If one of them cannot open it, return None on all of them.
 
-    A rank on another host cannot, for example. All ranks must call it in the same operation. The other
-    arguments are those of HostMemory.
+    A rank on another host cannot open it, for example. All ranks must call this function in the same
+    operation. The other arguments are those of HostMemory.
 
     Args:
         row_bytes: The size of a row, a multiple of the page size.
@@ -149,7 +154,7 @@ def open_together(
     """
     offer = None
     host_memory = None
-    # Descriptors that stay open until all ranks have opened their own.
+    # These descriptors stay open until all ranks have opened them.
     fds: list[int] = []
     pipes: list[int] = []
     try:
@@ -178,7 +183,7 @@ def _place_of(fd: int) -> Place:
 
 
 def _open(place: Place) -> int:
-    """Open a rank's file. Raise OSError, without opening it, if it is a file of another host or container."""
+    """Open a rank's file. If the file is of another host or container, raise OSError without opening it."""
     boot, path, device, inode = place
     status = os.stat(path)
     if (boot, device, inode) != (boot_id(), status.st_dev, status.st_ino):

@@ -1,10 +1,11 @@
 """jax.distributed among the ranks of a collective: `jax.devices()` has the devices of all ranks.
 
     rank 0   listens at a port that was free, and puts its address into the store
-    others   find it there
+    others   find the address there
 
-A process has one jax runtime, and cannot start a second one after it. So if a rank fails, the processes of
-all ranks must end. Threads that wait in jax would wait for minutes, so the processes are ended soon after.
+A process has one jax runtime, and cannot start a second one later. So if a rank fails, the processes of all
+ranks must end. Threads that wait in jax would wait for minutes, so launchpad ends the processes soon after
+the failure.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from launchpad.runtime import context
 _FIND_S = 300.0
 _SHUTDOWN_S = 30
 _LEAVE_S = 1.0
-"""Seconds that the worker has to end by itself after a rank has failed."""
+"""Seconds that the worker has, after a rank has failed, to end by itself."""
 
 
 class JaxRuntime:

@@ -1,6 +1,6 @@
 """Leaves: a user's arrays, numbers and tensors as flat arrays, and results in the user's types.
 
-    ArrayLeaf     numpy's arrays and numbers, Python's numbers     the result is new
+    ArrayLeaf     numpy's arrays and numbers, Python's numbers     the result is a new array or number
     TensorLeaf    torch's tensors                                  the result is in the same tensor
 
 A tensor on the CPU is treated as a numpy array over its memory. Leaves of one type are sent as one flat
@@ -38,9 +38,9 @@ class ArrayLeaf:
         """The memory for the result, if it is known."""
 
     def restored(self, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
-        """Return the result in the type of the user's value, such as a Python number for a number."""
+        """Return the result in the type of the user's value. For a Python number, this is a Python number."""
         result = flat.reshape(self.shape if shape is None else shape)
-        # Check this first: a float64 is also a Python float.
+        # Check this before Python's numbers, because numpy's float64 is also a Python float.
         if isinstance(self._value, np.generic):
             return result[()]
         return flat[0].item() if isinstance(self._value, bool | int | float | complex) else result
@@ -69,7 +69,7 @@ class TensorLeaf:
         self.target = flat if is_same else None
 
     def restored(self, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
-        """Copy the result into the user's tensor, and return it; a new tensor if the shape differs."""
+        """Copy the result into the user's tensor, and return it. If the shape differs, return a new tensor."""
         import torch
 
         result = flat if isinstance(flat, torch.Tensor) else torch.from_numpy(flat)
@@ -100,7 +100,7 @@ def leaf_of(value: Any, takes_tensors: bool) -> Leaf:
 
 
 def buckets_of(leaves: Sequence[Leaf]) -> list[list[int]]:
-    """Return the indexes of leaves that can be joined into one flat array, which have the same type."""
+    """Return lists of indexes. Leaves in the same list have the same type, and can be joined."""
     buckets: dict[Any, list[int]] = {}
     for number, leaf in enumerate(leaves):
         buckets.setdefault(leaf.kind, []).append(number)
@@ -110,7 +110,7 @@ def buckets_of(leaves: Sequence[Leaf]) -> list[list[int]]:
 def joined(flats: Sequence[Any]) -> Any:
     """Return one new flat array of several."""
     if isinstance(flats[0], np.ndarray):
-        # Without the dtype, the result would have this host's byte order.
+        # Pass the dtype, because otherwise the result would have this host's byte order.
         return np.concatenate(flats, dtype=flats[0].dtype)
     import torch
 

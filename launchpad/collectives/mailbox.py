@@ -1,8 +1,8 @@
 """Mailbox: the messages from other ranks, until this rank's operation takes them.
 
-It is not an `lp.Inbox`, because an operation's wait can end for more reasons (the generation ends, or the
-rank that it waits for has returned), because messages are compared with this rank's operation, and because
-each microsecond counts.
+It is not an `lp.Inbox`, for three reasons. An operation's wait also ends if the generation ends, or if the
+rank that it waits for has returned. Messages are compared with this rank's operation. And each microsecond
+counts.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from launchpad.runtime import context
 from launchpad.services.waiting import ThreadWait
 
 Key = tuple[str, int, int, int]
-"""(communicator, number of the operation in it, step of its algorithm, rank of the sender)."""
+"""(communicator, number of the operation in it, step of the operation's algorithm, rank of the sender)."""
 
 
 class Late(Exception):
-    """A message did not come in time. This is no TimeoutError, because a signal handler may raise that."""
+    """A message did not come in time. This is not a TimeoutError, because a signal handler may raise one."""
 
 
 class Gone(Exception):
@@ -33,7 +33,10 @@ class Gone(Exception):
 
 
 class Different(Exception):
-    """A rank is in a different operation at the same point. Arguments: our operation, that rank, its own."""
+    """A rank is in a different operation at the same point.
+
+    Its arguments are this rank's operation, the other rank, and the other rank's operation.
+    """
 
     @property
     def rank(self) -> int:
@@ -42,10 +45,10 @@ class Different(Exception):
 
 
 Compare = Callable[[Sequence[int]], Different | None]
-"""A function that asks absent ranks for their operation, and returns a difference, if there is one."""
+"""A function that asks absent ranks for their operation, and returns a difference, or None."""
 
 COMPARE_S = 1.0
-"""Seconds that a rank waits for others before it asks them for their operation."""
+"""Seconds that a rank waits for other ranks before it asks them for their operation."""
 
 
 class Sleeper(Protocol):
@@ -58,8 +61,8 @@ class Mailbox:
     """The messages of one generation. Safe from any thread."""
 
     def __init__(self) -> None:
-        # A message, or a reason to end, must not come after a thread has looked for it, and before its wait
-        # is in `_waits`: nothing would wake that thread.
+        # A thread looks for a message or a reason to end, and then puts its wait into `_waits`. If the
+        # message or the reason came between these two steps, nothing would wake the thread.
         self._lock = fork.free_in_child(Lock())
         self._messages: dict[Key, tuple[str, Any]] = {}
         self._waits: dict[Key, ThreadWait[Any]] = {}
@@ -71,7 +74,7 @@ class Mailbox:
         self._forget_stop: Callable[[], object] = lambda: None
 
     def begin(self, communicator: str, number: int, operation: str) -> None:
-        """Begin an operation of this rank. Raise Different if messages for a different one are here."""
+        """Begin an operation of this rank. Raise Different if a message is here for a different operation."""
         with self._lock:
             self._operations[communicator] = number, operation
             for key, (other_operation, _) in self._messages.items():
@@ -99,8 +102,8 @@ class Mailbox:
         """Wait for a message, and return it.
 
         Args:
-            compare: Passed by this rank's own waits. Their senders don't know this rank's operation, so it
-                must ask for theirs.
+            compare: The waits of this rank's own operations pass this. The senders don't know this rank's
+                operation, so this rank must ask for theirs.
 
         Raises:
             Different: the sender is in a different operation.
@@ -131,12 +134,13 @@ class Mailbox:
     ) -> Any:
         """Wait until all ranks have come, and return the answer for all of them.
 
-        The thread that comes last computes it. So the waiting threads need not be woken one after the other.
+        The thread that comes last computes the answer. So it is not necessary to wake one thread after
+        another.
 
         Args:
-            ranks, answer: The ranks that come, and the function that answers them. Passed by this rank's own
-                call.
-            compare: Passed by this rank's own call, as in `take`.
+            ranks, answer: The ranks that come, and the function that computes the answer. Only this rank's
+                own call passes them.
+            compare: As in `take`. Only this rank's own call passes it.
 
         Raises:
             Different: a rank is in a different operation.
@@ -168,7 +172,7 @@ class Mailbox:
         try:
             result = meeting.answer([meeting.parts[rank] for rank in meeting.ranks])
         except BaseException as error:
-            # The error of a signal handler concerns this rank alone. For the others, this rank is lost.
+            # An error of a signal handler concerns only this rank. For the other ranks, this rank is lost.
             others_error = Gone(key[3]) if is_interruption(error) else error
             with self._lock:
                 for rank_key, wait_of_rank in meeting.waits.items():
@@ -182,7 +186,7 @@ class Mailbox:
         return result
 
     def _check(self, key: Key, operation: str) -> None:
-        """Raise unless a message can be taken: nothing has ended, and it matches this rank's operation."""
+        """Raise an error if the mailbox has ended, or if a message doesn't match this rank's operation."""
         if self._error is not None:
             raise self._error
         number, own_operation = self.progress(key[0])
@@ -199,8 +203,8 @@ class Mailbox:
     ) -> Any:
         """Wait for a value. With `compare`, ask the absent ranks for their operation from time to time.
 
-        Without that, two ranks that wait for each other in different operations would never find out, because
-        neither sends anything.
+        If two ranks wait for each other in different operations, neither sends anything. Without asking, they
+        would never find out.
         """
         deadline = time.monotonic() + timeout_s
         look_s = timeout_s if compare is None else COMPARE_S
@@ -209,9 +213,9 @@ class Mailbox:
                 if compare is None or time.monotonic() >= deadline:
                     break
                 different = compare(absent())
-                # A rank may have sent its message, and then gone on to the next operation before it was
-                # asked. The message is here by now, so check once more. Hold the lock, because a thread that
-                # ends several waits holds it until it has ended all of them.
+                # A rank may have sent its message, and have gone on to the next operation before it was
+                # asked. In this case the message is here by now, so check again. Hold the lock, because a
+                # thread that ends several waits holds it until it has ended all of them.
                 with self._lock:
                     if different is not None and not wait.has_ended:
                         raise different
@@ -226,7 +230,7 @@ class Mailbox:
         return wait.value
 
     def end(self, error: BaseException) -> None:
-        """End all waits with this error, now and later."""
+        """End all current and later waits with this error."""
         with self._lock:
             self._error = self._error or error
             waits = list(self._waits.values())
@@ -236,7 +240,7 @@ class Mailbox:
         self._wake_sleepers()
 
     def note_returned(self, rank: int) -> None:
-        """Note that a rank has returned and sends nothing more, and end the waits for it."""
+        """Note that a rank has returned and sends nothing more. End the waits for it."""
         with self._lock:
             self._gone.add(rank)
             for key in [key for key in self._waits if key[3] == rank]:
@@ -250,15 +254,19 @@ class Mailbox:
         self._wake_sleepers()
 
     def wake_at_end(self, sleeper: Sleeper) -> None:
-        """Wake a sleeper whenever `reason_to_end` may have changed. This keeps only a weak reference."""
+        """Wake this sleeper whenever `reason_to_end` may have changed. Keep only a weak reference to it."""
         with self._lock:
             self._sleepers.add(sleeper)
 
     def reason_to_end(self, ranks: Sequence[int]) -> BaseException | None:
-        """Return the error that ends a wait for these ranks: all is over, or a rank has returned; or None."""
+        """Return the error that ends a wait for these ranks, if all waits have ended or a rank has returned.
+
+        Otherwise return None.
+        """
         error = self._error
         if error is not None:
-            # Return a copy: raising the stored error would add frames to it, and keep them alive.
+            # Return a copy, because raising the stored error would add stack frames to it, and keep them
+            # alive.
             return type(error)(*error.args)
         errors = [Gone(rank) for rank in ranks if rank in self._gone]
         return errors[0] if errors else None

@@ -1,16 +1,18 @@
-"""Membership: it decides which workers form each generation of a collective. Pure: joins in, events out.
+"""Membership: the decision which workers form each generation of a collective. Pure: joins in, events out.
 
-A session is one attempt of one replica to take part, from when it joins until it leaves or its connection
-ends. Sessions without a generation wait for the next one. It is formed
+A session is one attempt of one replica to take part. It begins when the replica joins, and ends when the
+replica leaves or its connection ends. Sessions without a generation wait for the next one. The next
+generation is formed
 
-    of all        as soon as every replica of the group waits
-    of fewer      in elastic groups only: as soon as all that are left wait, at least `min_replicas`, and
-                  every absent replica was there before and was lost. So at the very start they wait for all.
+    of all replicas   as soon as every replica of the group waits
+    of fewer          in elastic groups only: as soon as every replica that is left waits, if these are at
+                      least `min_replicas`, and if every absent replica was there before and was lost. So at
+                      the start of the program, a group waits for all of its replicas.
 
-A generation ends for its members when one of them is lost (`Lost`), when ranks do different things or don't
-come in time (`Broken`), and, if it is elastic, when a missing replica has come back (`Changed`). Members that
-go on join again. If a member leaves because its function has returned, the generation does not end
-(`RankReturned`). Only a rank that waits for this member fails, and reports it.
+A generation ends for its members when one of them is lost (`Lost`), and when ranks do different things or
+don't come in time (`Broken`). The generation of an elastic group also ends when a missing replica has come
+back (`Changed`). Members that go on join again. If a member leaves because its function has returned, the
+generation does not end (`RankReturned`). Only a rank that waits for this member fails, and reports it.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Formed:
 
 @dataclass(frozen=True)
 class Lost:
-    """The generation is over: this member has died, or has returned while others waited for it."""
+    """The generation is over, because this member has died, or has returned while others waited for it."""
 
     generation: int
     member: Member
@@ -58,7 +60,7 @@ class RankReturned:
 
 @dataclass(frozen=True)
 class Changed:
-    """The generation is over: this worker has come, and takes part in the next one."""
+    """The generation is over, because this worker has come. It takes part in the next generation."""
 
     generation: int
     worker: str
@@ -66,7 +68,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Broken:
-    """The generation is over: its ranks did different things, or some did not come in time."""
+    """The generation is over, because its ranks did different things, or some did not come in time."""
 
     generation: int
     text: str
@@ -99,7 +101,8 @@ class Membership:
 
     Args:
         size: The number of replicas in the group.
-        min_replicas: The smallest number of replicas that may go on; None if only all together may.
+        min_replicas: The smallest number of replicas that may go on. With None, only all of them together
+            may.
     """
 
     def __init__(self, size: int, min_replicas: int | None = None) -> None:
@@ -114,8 +117,8 @@ class Membership:
     def join(self, newcomer: Session) -> list[tuple[Session, Event]]:
         """Add a session. It replaces an earlier one of the same replica.
 
-        If the earlier session has the same attempt, the replica goes on to the next generation. If it has an
-        earlier attempt, that one has died.
+        If both sessions have the same attempt of the replica, it goes on to the next generation. Otherwise
+        the earlier attempt has died.
         """
         events: list[tuple[Session, Event]] = []
         for earlier in [s for s in self._sessions if s.replica == newcomer.replica]:
@@ -149,7 +152,7 @@ class Membership:
         return [*events, *self._form()]
 
     def report(self, event: Lost | Broken) -> list[tuple[Session, Event]]:
-        """End the generation that a member reports as unable to go on."""
+        """End the generation, because a member reports that it cannot go on."""
         return self._end(event) if event.generation == self.generation else []
 
     @property
@@ -168,7 +171,10 @@ class Membership:
         return [session for session in self._sessions if session.member is None]
 
     def _end(self, event: Event) -> list[tuple[Session, Event]]:
-        """Return the event for all members. Only the first reason for a generation's end counts."""
+        """End the generation, and return the event for all members.
+
+        Only the first reason for a generation's end counts.
+        """
         if self._is_over:
             return []
         self._is_over = True

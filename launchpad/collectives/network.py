@@ -10,15 +10,16 @@ import struct
 from launchpad.runtime.context import RunContext
 
 _LOOPBACK = "127.0.0.1"
-# The number on Linux. On other systems the call fails.
+# The number of the request on Linux. On other systems, the call fails.
 _SIOCGIFADDR = 0x8915
 
 
 def own_address(me: RunContext) -> str:
-    """Return an IP address at which the others reach this host; the loopback's if all are on one host."""
+    """Return an IP address at which the others reach this host, or the loopback's if all are on one host."""
     if me.addresses.listens_at:
         return me.addresses.listens_at.removeprefix("tcp:").rpartition(":")[0].strip("[]")
-    # Its servers are known by names of services, and these names lead to no other port.
+    # Others know this host's servers by the names of services. These names don't lead to other ports, so use
+    # the host's own address.
     if me.addresses.known_as:
         return socket.gethostbyname(socket.gethostname())
     return _LOOPBACK
@@ -33,7 +34,7 @@ def free_port(address: str) -> int:
 
 
 def interface_of(address: str) -> str:
-    """Return the network interface with this IPv4 address; "" if none has it or the system can't say."""
+    """Return the network interface with this IPv4 address, or "" if it cannot be found."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query_socket:
         for _, name in socket.if_nameindex():
             # The call fails for an interface without an IPv4 address.

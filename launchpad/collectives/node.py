@@ -30,8 +30,8 @@ TIMEOUT_S = 600.0
 class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
     """A function or an object that computes together with the other replicas of its group.
 
-    Its first argument is an `lp.Collective`, with its rank among the replicas and the operations (all-reduce,
-    broadcast, barrier, …).
+    Its first argument is an `lp.Collective`, which has its rank among the replicas, and the operations
+    (all-reduce, broadcast, barrier, …).
 
     Example:
         def train(group: lp.Collective, steps):
@@ -42,16 +42,17 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
           for _ in range(4):
             program.add_node(lp.CollectiveNode(train, steps=1000))
 
-    A function is called once all replicas have come. A class is instantiated then; its public methods are
-    served like those of a `CourierNode`, and its `run()` is called if it has one.
+    When all replicas have come, the function is called. If it is a class, an object is made instead: its
+    public methods are served like those of a `CourierNode`, and its `run()` is called if it has one.
 
     If a rank dies, the others raise `lp.PeerFailed`. With `RestartPolicy(scope="group")`, all replicas
-    restart as the next generation. With `RestartPolicy(min_replicas=k)`, the remaining ones go on.
+    restart as the next generation. With `RestartPolicy(min_replicas=k)`, the remaining replicas go on.
 
     Args:
         function: A function or a class.
         backend: `courier` uses the edges of the graph; `gloo` and `nccl` use torch.distributed.
-        timeout_s: How long an operation may wait for the other ranks, and a generation for all to come.
+        timeout_s: How long an operation may wait for the other ranks, and how long a new generation may wait
+            until all of them have come.
 
     Raises:
         DefinitionError: there is no such backend, or `timeout_s` is not more than 0.
@@ -118,7 +119,7 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
         user_code.check_arguments(repr(self), function, ("group", *self._args), self._kwargs)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments, with the other ranks' ports and the rendezvous, which are edges, too."""
+        """Return the arguments, and the other ranks' ports and the rendezvous, which are edges, too."""
         peers = [node._port for node in self._ranks if node is not self]
         return {**super().arguments(), "peers": peers, "rendezvous": self._rendezvous}
 
@@ -153,7 +154,7 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
 
 @dataclass
 class RunRank(Calling):
-    """An executable that calls a function in each generation, until it returns."""
+    """An executable that calls a function in each generation, until the function returns."""
 
     participation: Participation = field(kw_only=True)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class End:
-    """The end of one generation's work on this rank: its result, or that the rank goes on to the next."""
+    """The end of this rank's work in one generation: its result, or True if the rank goes on to the next."""
 
     result: Any = None
     goes_on: bool = False
@@ -40,9 +40,9 @@ class Participation:
     """The participation of one worker, sent to it as data.
 
     Attributes:
-        address: The address of its port.
-        places: The places of the other ranks' ports, by replica; in the launcher, their handles.
-        rendezvous: A client of the rendezvous; in the launcher, its handle.
+        address: The address of the worker's port.
+        places: The places of the other ranks' ports, by replica. In the launcher, these are their handles.
+        rendezvous: A client of the rendezvous. In the launcher, this is its handle.
         label: The label of the group.
         backend: `courier`, `gloo` or `nccl`.
         timeout_s: How long an operation may wait.
@@ -60,7 +60,7 @@ class Participation:
     _group: Collective | None = field(init=False, default=None, repr=False)
 
     def open(self) -> None:
-        """Serve the port. This must come before the other ranks know of this one."""
+        """Serve the port. This must be done before the other ranks know of this rank."""
         with context.current().stop.interruption.forbidden():
             self._port = Port()
             self._server = new_server(self.address)
@@ -68,7 +68,9 @@ class Participation:
             start(self._server, self.address)
 
     def join(self) -> Collective | None:
-        """Wait for the next generation, and return its collective; None if the others have returned for good.
+        """Wait for the next generation, and return its collective.
+
+        Return None if there will be no other generation, because the other ranks have returned.
 
         Raises:
             TimeoutError: other ranks have not come.
@@ -86,8 +88,8 @@ class Participation:
                 self._group = None
                 generation = attendance.wait_formed(self.timeout_s)
             finally:
-                # Do this only now, after the rendezvous has replaced the earlier session by the new one. If
-                # the earlier one ended before that, this rank would count as lost.
+                # Do this only after the rendezvous has replaced the earlier session by the new one. If the
+                # earlier session ended before that, this rank would count as lost.
                 if before is not None:
                     before.abandon()
             if generation is None:
@@ -105,10 +107,10 @@ class Participation:
 
     @contextlib.contextmanager
     def ends(self) -> Iterator[End]:
-        """Run this rank's work of a generation in a block; at its end, leave the generation with a reason.
+        """Run a block with this rank's work in a generation. At its end, leave the generation with a reason.
 
-        If an error ends the generation and the group goes on, with fewer ranks or with all again, the error
-        is not raised.
+        If an error ends the generation, but the group goes on with fewer ranks or with all ranks again, the
+        error is not raised.
         """
         me = context.current()
         end = End()
@@ -148,7 +150,7 @@ class Participation:
             self._server.stop()
 
     def _goes_on(self) -> bool:
-        """Return True if this rank takes part in the next generation after another rank is lost."""
+        """Return True if this rank takes part in the next generation after another rank was lost."""
         me = context.current()
         return me.link.policy.min_replicas is not None and not me.stop.event.is_set()
 
@@ -177,5 +179,5 @@ class Participation:
                 except Exception:
                     if not has_raised:
                         raise
-                    # Only print this error, so that the first one is raised.
+                    # Only print this error, because the first one must be raised.
                     traceback.print_exc()

@@ -5,8 +5,8 @@
            ◀──────── its answer ◀───────────────────◀── mailbox ◀── reply
 
 A call of `put` returns when its message is in the mailbox. From then on, the sender may change the data. A
-call of `swap` carries a message in each direction at the price of one. Between processes of one host, arrays
-of 80 KiB and more go through shared memory.
+call of `swap` carries a message in each direction, and takes as long as one message. Between processes of
+one host, arrays of 80 KiB and more go through shared memory.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ from launchpad.runtime import context
 _MARGIN_S = 5.0
 _LOOK_S = 0.2
 _ASKED = 8
-"""The number of absent ranks that a rank asks at a time."""
+"""The largest number of absent ranks that a rank asks for their operation at a time."""
 
 _REPLIES = 1 << 16
 """A number that is added to the step of a reply, to distinguish it from other messages."""
 
 
 class Port:
-    """The served object of one worker. It stays the same over all generations."""
+    """The object that a worker serves to the other ranks. It stays the same over all generations."""
 
     def __init__(self) -> None:
-        # Two first messages of a generation may arrive at once, and must get the same mailbox. A late
-        # message of an earlier generation must not make a mailbox after `open` has dropped it.
+        # If the first two messages of a generation arrive at once, they must get the same mailbox. If a
+        # message of an earlier generation arrives late, it must not make the mailbox again that `open` has
+        # dropped.
         self._lock = fork.free_in_child(Lock())
         self._mailboxes: dict[int, Mailbox] = {}
         self._generation: Generation | None = None
@@ -58,7 +59,7 @@ class Port:
             raise _stopping(generation) from None
 
     def swap(self, generation: int, key: Key, operation: str, data: Any, timeout_s: float) -> Any:
-        """Take a message from another rank, and return the reply, once there is one."""
+        """Take a message from another rank, wait for the reply, and return it."""
         mailbox = self.mailbox(generation)
         communicator, number, step, source = key
         try:
@@ -68,7 +69,7 @@ class Port:
             raise _stopping(generation) from None
 
     def meet(self, generation: int, key: Key, operation: str, data: Any, timeout_s: float) -> Any:
-        """Take a message for an operation in which all ranks send to this one, and return the answer."""
+        """Take a message for an operation in which all ranks send to this rank, and return the answer."""
         mailbox = self.mailbox(generation)
         try:
             return mailbox.meet(key, operation, data, timeout_s)
@@ -82,19 +83,19 @@ class Port:
         return self.mailbox(generation).progress(communicator)
 
     def mailbox(self, generation: int) -> Mailbox:
-        """Return the mailbox of a generation, which may not have begun here yet."""
+        """Return the mailbox of a generation. The generation may not have begun here yet."""
         with self._lock:
             if self._generation is not None and generation < self._generation.number:
                 raise PeerFailed(f"generation {generation} is over here", generation=generation)
             if generation not in self._mailboxes:
                 mailbox = Mailbox()
                 self._mailboxes[generation] = mailbox
-                # Do this now: another rank may wait here for an operation that this one never begins.
+                # Do this now, because another rank may wait here for an operation that never begins here.
                 mailbox.end_at_stop()
             return self._mailboxes[generation]
 
     def open(self, generation: Generation) -> Mailbox:
-        """Return the mailbox of a generation that begins here, and drop those of earlier generations."""
+        """Return the mailbox of a generation that begins here. Drop the mailboxes of earlier generations."""
         with self._lock:
             for number in [n for n in self._mailboxes if n < generation.number]:
                 self._mailboxes.pop(number).forget_stop()
@@ -117,7 +118,7 @@ class Port:
 
 
 def _stopping(generation: int) -> PeerFailed:
-    """Return the error for the caller: this worker was asked to stop, not the caller's worker."""
+    """Return the error for a caller. Not the caller's worker, but this worker, was asked to stop."""
     return PeerFailed("that rank is asked to stop", generation=generation)
 
 
@@ -145,7 +146,7 @@ class RankPlace:
 
 
 class RankEdges:
-    """Messages between ranks of one generation, in one communicator of all ranks or of some.
+    """Messages between ranks of one generation, in a communicator of all ranks or of some of them.
 
     The caller must run one operation after the other.
 
@@ -169,7 +170,7 @@ class RankEdges:
         self.ranks = tuple(range(len(generation.members))) if ranks is None else ranks
         self.rank = self.ranks.index(generation.rank)
         self._mailbox = port.open(generation) if ranks is None else port.mailbox(generation.number)
-        # By rank; and those with a timeout by rank and timeout.
+        # The clients without a timeout, by rank, and the clients with a timeout, by rank and timeout.
         self._clients = {} if clients is None else clients
         self._number = 0
         self._unsent: list[threading.Lock] = []
@@ -181,7 +182,7 @@ class RankEdges:
         return len(self.ranks)
 
     def part(self, name: str, ranks: tuple[int, ...]) -> RankEdges:
-        """Return the edges between some of these ranks. Only these ranks call it with this name."""
+        """Return the edges between some of these ranks. Only those ranks may call it with this name."""
         communicator = f"{self._communicator}/{name}"
         members = tuple(self.ranks[rank] for rank in ranks)
         return RankEdges(
@@ -200,11 +201,11 @@ class RankEdges:
             raise self.generation.mismatch(*different.args) from None
 
     def send(self, rank: int, step: int, data: Any) -> None:
-        """Send data to a rank, and return once it has arrived.
+        """Send data to a rank, and return once the data has arrived.
 
         Raises:
-            PeerFailed: the generation is over, or that rank does not answer.
-            CollectiveMismatch: that rank is in a different operation.
+            PeerFailed: the generation is over, or the other rank does not answer.
+            CollectiveMismatch: the other rank is in a different operation.
         """
         generation = self.generation
         key = self._communicator, self._number, step, generation.rank
@@ -217,7 +218,7 @@ class RankEdges:
         raise self._failed(rank, cause)
 
     def ask(self, rank: int, step: int, data: Any) -> Any:
-        """Send data to a rank, and return the reply. Raises TimeoutError, and the errors of `send`."""
+        """Send data to a rank, and return the reply. This raises TimeoutError and the errors of `send`."""
         generation = self.generation
         key = self._communicator, self._number, step, generation.rank
         client = self._client(rank)
@@ -229,10 +230,10 @@ class RankEdges:
         raise self._failed(rank, cause)
 
     def meet(self, data: Any, answer: Callable[[list[Any]], Any]) -> Any:
-        """Send data to rank 0, and return its answer, on all ranks.
+        """Send data to rank 0, and return rank 0's answer, on all ranks.
 
-        Rank 0 computes the answer by calling `answer` with the data of all ranks, by rank. The answer must
-        not be changed; the data may be.
+        Rank 0 computes the answer by calling `answer` with the data of all ranks, by rank. The data may be
+        changed afterwards, but the answer must not be changed.
         """
         generation = self.generation
         key = self._communicator, self._number, 0, generation.rank
@@ -249,7 +250,7 @@ class RankEdges:
         raise self._failed(0, cause)
 
     def open_memory(self, row_bytes: int) -> HostMemory | None:
-        """Open shared memory with rows for each rank; None, on all ranks, if they are not on one host."""
+        """Open shared memory with rows for each rank. Return None, on all ranks, if one cannot open it."""
         # No interruption may come between opening a descriptor and the code that closes it.
         with context.current().stop.interruption.forbidden():
             return open_together(self._mailbox, self.ranks, self.rank, row_bytes, self.meet)
@@ -257,10 +258,10 @@ class RankEdges:
     def meet_in(self, memory: HostMemory, n_bytes: Sequence[int]) -> None:
         """Wait until all ranks have come here, and have written the data that the others will read.
 
-        It raises the errors of `meet`. The edges count it as calls of `share`.
+        This raises the errors of `meet`. The statistics of the edges count it as calls of `share`.
 
         Args:
-            n_bytes: For each rank, the number of bytes that it will read of this rank's data.
+            n_bytes: For each rank, the number of bytes of this rank's data that it will read.
         """
         number = self._number
         operation = self._operation
@@ -274,8 +275,8 @@ class RankEdges:
                 if time.monotonic() > began + self._timeout_s:
                     raise Late
                 different = self._different(absent)
-                # A rank may have come here, and then gone on to the next operation before it was asked.
-                # Its announcement is here by now, so look once more.
+                # A rank may have come here, and have gone on to the next operation before it was asked. In
+                # this case its announcement is here by now, so look again.
                 if different is not None and different.rank in memory.wait(number, operation, 0):
                     raise different
         except (Different, Gone, CourierError, LaunchpadError, Late) as error:
@@ -289,11 +290,11 @@ class RankEdges:
         raise self._failed(0, cause)
 
     def receive(self, rank: int, step: int) -> Any:
-        """Wait for the data that a rank sends or asks with, and return it.
+        """Wait for the data that a rank passes to `send` or `ask`, and return it.
 
         Raises:
-            PeerFailed: the generation is over, or that rank has returned.
-            CollectiveMismatch: that rank is in a different operation.
+            PeerFailed: the generation is over, or the other rank has returned.
+            CollectiveMismatch: the other rank is in a different operation.
             TimeoutError: the data did not come in time.
         """
         key = self._communicator, self._number, step, self.ranks[rank]
@@ -307,7 +308,7 @@ class RankEdges:
         """Reply to a rank that asks in this step. The data must not be changed before `finish` returns."""
         key = self._communicator, self._number, _REPLIES + step, -1 - self.ranks[rank]
         if hasattr(data, "__array__"):
-            # Only the server's thread keeps a reference to this view, and drops it when the view is sent.
+            # The server's thread has the only reference to this view, and drops it when the view is sent.
             data = data[...]
             is_sent = Lock()
             is_sent.acquire()
@@ -318,7 +319,8 @@ class RankEdges:
     def swap_with_all(self, parts: Sequence[Any], step: int) -> list[Any]:
         """Send each rank its part, and return the parts from all ranks, by rank.
 
-        Of two ranks, the lower one asks. The parts must not be changed before `finish` returns.
+        Of each two ranks, the lower one asks, and the other replies. The parts must not be changed before
+        `finish` returns.
         """
         received = list(parts)
         for rank in range(self.rank):
@@ -330,7 +332,7 @@ class RankEdges:
         return received
 
     def finish(self) -> None:
-        """Wait until all replies of this rank are sent. From then on, their data may be changed."""
+        """Wait until all replies of this rank are sent. From then on, the data in them may be changed."""
         unsent = self._unsent
         self._unsent = []
         for is_sent in unsent:
@@ -360,8 +362,8 @@ class RankEdges:
     def _different(self, ranks: Sequence[int]) -> Different | None:
         """Ask absent ranks for their current operation. Return the first difference, or None.
 
-        A rank that is at a later operation must have done something else instead of this one. A rank that
-        does not answer proves nothing: if it is lost, the generation ends.
+        A rank that is at a later operation must have done something else instead of this one. If a rank does
+        not answer, that is no difference: if the rank is lost, the generation ends.
         """
         for rank in random.sample(ranks, min(len(ranks), _ASKED)):
             number, operation = self._progress(self.ranks.index(rank), COMPARE_S)
@@ -371,7 +373,10 @@ class RankEdges:
         return None
 
     def _progress(self, rank: int, timeout_s: float) -> tuple[int, str]:
-        """Return number and text of a rank's latest operation; (0, "") if it does not answer in time."""
+        """Return the number and the text of a rank's latest operation.
+
+        Return (0, "") if the rank does not answer in time.
+        """
         with contextlib.suppress(CourierError, LaunchpadError):
             client = self._client(rank).with_options(timeout_s=timeout_s)
             number, operation = client.progress(self.generation.number, self._communicator)
@@ -393,7 +398,7 @@ class RankEdges:
         return self.generation.failed_call(self.ranks[rank], error)
 
     def _late(self) -> Exception:
-        """Ask the other ranks for their progress, and return the error to raise when the time is up."""
+        """Return the error to raise when the time is up. To name absent ranks, ask all for their progress."""
         generation = self.generation
         absent = []
         for rank, member in enumerate(self.ranks):

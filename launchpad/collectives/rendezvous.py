@@ -1,11 +1,12 @@
 """The rendezvous: a courier server by which the ranks of a group find each other and notice lost ranks.
 
-    rank ══attend()══▶ rendezvous      a stream that stays open, of Formed and the events after it
+    rank ══attend()══▶ rendezvous      a stream that stays open: of Formed, then of the events after it
          ──leave()───▶                 the rank has returned or raised
          ──report()──▶                 the rank has found that the generation cannot go on
 
-The end of a rank's stream is the end of that rank, whatever the cause: the kernel closes the connections of
-a killed process. The rendezvous outlives generations and the workers of its group. It ends with the program.
+If a rank's stream ends, the rank has ended, no matter why: even the connections of a killed process are
+closed by the kernel. The rendezvous outlives generations and the workers of its group. It ends with the
+program.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _log = logging.getLogger("launchpad.collectives")
 
 
 class Rendezvous(StoreServer):
-    """The served object. All its methods run on the event loop of its server, so it needs no locks."""
+    """The served object. All its methods run on its server's event loop, so it doesn't need locks."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -79,7 +80,7 @@ class Rendezvous(StoreServer):
         return self._membership.absent()
 
     def _publish(self, events: list[tuple[Session, Event]]) -> None:
-        # All sessions get the same event. It is logged once.
+        # All sessions get the same event, but it is logged only once.
         for event in dict.fromkeys(event for _, event in events):
             _log.debug("%s", event)
         for session, event in events:

@@ -1,11 +1,11 @@
-"""StoreServer: the keys and values by which ranks of a collective find each other, as in torch's stores.
+"""StoreServer: keys and values with which the ranks of a collective find each other, as in torch's stores.
 
     rank 0 ──set("default_pg/0", address)──▶ ┌─ rendezvous ────────────────┐
     rank 1 ──get("default_pg/0")───────────▶ │ generation 2: key → bytes   │   waits until it is set,
                                              └─────────────────────────────┘   or the generation has ended
 
-Each generation has separate keys. A generation never sees the keys of an earlier one, and its own are dropped
-when it ends. A wait occupies no thread, and it is dropped when its caller dies.
+Each generation has separate keys. A generation never sees the keys of an earlier one, and its own keys are
+dropped when it ends. A wait does not occupy a thread, and is dropped when its caller dies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StoreServer:
 
     def __init__(self) -> None:
         self._store_calls = WaitingCalls("store")
-        # Not ordered: each call waits for keys of its own.
+        # The line is not ordered, because each call waits for keys of its own.
         self._store_gets = self._store_calls.line(is_ordered=False)
         self._generations: dict[int, Values] = {}
         self._last_ended = 0
@@ -49,7 +49,7 @@ class StoreServer:
         self._change(generation, lambda v: v.__setitem__(key, v.get(key, b"") + value))
 
     def store_add(self, generation: int, key: str, number: int) -> int:
-        """Add to a counter that starts at 0, and return the sum. Its value is decimal digits, as in torch."""
+        """Add to a counter that starts at 0, and return the sum. It is kept as decimal digits, as in torch."""
 
         def add(values: Values) -> int:
             total = int(values.get(key, b"0")) + number
@@ -63,7 +63,7 @@ class StoreServer:
     ) -> bytes:
         """Set a key if its value is as expected, or if it doesn't exist and b"" is expected.
 
-        Return its value afterwards; `expected` if it doesn't exist.
+        Return the key's value afterwards. If the key doesn't exist, return `expected`.
         """
 
         def compare_set(values: Values) -> bytes:
@@ -85,10 +85,10 @@ class StoreServer:
     def store_get(
         self, generation: int, keys: Sequence[str], timeout_s: float
     ) -> list[bytes] | Promise:
-        """Return the values of these keys, once all are set.
+        """Return the values of these keys, once all of them are set.
 
         Raises:
-            TimeoutError: a key was not set in time; the message says which.
+            TimeoutError: a key was not set in time. The message says which one.
             LookupError: the generation has ended.
         """
 

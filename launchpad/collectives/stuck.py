@@ -1,9 +1,9 @@
-"""StuckWatch: ends the process if a failure does not free its thread from torch.
+"""StuckWatch: a watch that ends the process if a rank's failure does not free a thread from torch.
 
-When its connections end, gloo frees the threads that wait in it, with two exceptions. If the end comes in the
-middle of a payload, or if a send fails before gloo has seen the end, gloo forgets which thread waits. No call
-from Python frees such a thread. It will never return, so nothing is lost with it: the process ends as if the
-worker had failed, and the worker is restarted.
+When gloo's connections end, gloo frees the threads that wait in it, with two exceptions. If a connection ends
+in the middle of a payload, or if a send fails before gloo has seen the end, gloo forgets which thread waits.
+No call from Python frees this thread. It will never return, so nothing is lost if the process ends: it ends
+as if the worker had failed, and the worker is restarted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _N_ALIKE = 2
 """The number of checks in a row that must find the thread at the same place."""
 
 _OURS = ("launchpad.collectives.default_group", "launchpad.collectives.torch_operations")
-"""Modules in which a thread may drop a group, which waits for gloo's threads."""
+"""Modules in which a thread may drop a group. Dropping a group waits for gloo's threads."""
 
 _SAVING = ("torch.distributed.checkpoint", "torch.serialization")
 """Modules in which a thread may wait for a disk."""
@@ -34,12 +34,12 @@ _SAVING = ("torch.distributed.checkpoint", "torch.serialization")
 class StuckWatch:
     """A watch over the thread that makes it, in one generation, until it is closed.
 
-    The thread counts as stuck if the generation has ended; if the thread is in torch's code for collectives
-    or gradients, or in our code that drops groups; and if it is at the same instruction as 2 s ago and has
-    used no processor time since. A thread that computes or saves is left alone.
+    The thread counts as stuck if all of these are true: the generation has ended; the thread is in torch's
+    code for collectives or gradients, or in our code that drops groups; it is at the same instruction as 2 s
+    ago; and it has used no processor time since then. A thread that computes or saves is left alone.
 
-    It only watches workers that are processes. If a thread's processor time is unknown (macOS), it watches
-    nothing.
+    Only workers that are processes are watched, and only on systems that know a thread's processor time
+    (macOS does not).
     """
 
     def __init__(self, generation: Generation) -> None:
@@ -54,7 +54,7 @@ class StuckWatch:
             generation.on_stop(self._begin)
 
     def close(self) -> None:
-        """Stop watching, because the thread has come back."""
+        """Stop watching, because the thread has returned from torch."""
         self._is_closed.set()
 
     def _begin(self) -> None:

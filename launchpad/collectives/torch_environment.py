@@ -1,4 +1,4 @@
-"""The environment variables that torchrun sets for each process, here for the ranks of a collective.
+"""The environment variables that torchrun sets for each process, made for the ranks of a collective.
 
                       RANK  WORLD_SIZE  LOCAL_RANK  LOCAL_WORLD_SIZE  GROUP_RANK
     host a, CPUs        0       3            0              2              0
@@ -9,7 +9,8 @@
     host a, its own GPU 1       2            0              1              1
 
 Scripts pass LOCAL_RANK to `torch.cuda.set_device`. A worker sees only the GPUs that it was given
-(CUDA_VISIBLE_DEVICES), counted from 0. So each worker with GPUs counts as a separate node, as on Kubernetes.
+(CUDA_VISIBLE_DEVICES), and they are numbered from 0. So each worker with GPUs counts as a separate node, as
+on Kubernetes.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class TorchRank:
     """The facts about a rank that torch needs. All ranks exchange them.
 
     Attributes:
-        host: The name of its host.
-        address: The address at which the other ranks reach that host.
-        port: A port that was free there.
-        has_own_gpus: True if it sees GPUs, which no other worker sees.
+        host: The name of the rank's host.
+        address: The address at which the other ranks reach this host.
+        port: A port that was free on this host.
+        has_own_gpus: True if the rank sees GPUs that no other worker sees.
     """
 
     host: str

@@ -1,15 +1,15 @@
 """TorchOperations: collective operations through torch.distributed, with gloo on CPUs and nccl on GPUs.
 
-Each rank has a torch group of its own. It does not use torch's default group, because a process has only one
-of these. So the operations also work if workers are threads. This object has the only reference to the
-group: when it is closed, the group's threads end.
+Each rank has a torch group of its own, and does not use torch's default group, because a process has only one
+default group. So the operations also work if workers are threads. A TorchOperations object has the only
+reference to its group: when the object is closed, the group's threads end.
 
-gloo reduces fewer types than numpy has. The others are reduced as a type that gives the same bits:
+gloo cannot reduce all of numpy's types. The others are reduced as a type that gives the same bits:
 
     int16, uint16        as int32
     uint32               as int64
-    uint64               as int64: sum and prod have the same bits, max and min with the first bit flipped
-    complex, prod        gathered, and multiplied in each rank
+    uint64               as int64: sum and prod give the same bits; for max and min, the first bit is flipped
+    complex, prod        the arrays are gathered, and multiplied in each rank
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from launchpad.errors import Stopped
 from launchpad.runtime import context
 
 _LOOK_S = 0.2
-"""Seconds after which a wait in C++ is interrupted, to check if the program stops."""
+"""Seconds after which a wait in C++ is interrupted in order to check if the program stops."""
 
 _LAST_S = 3.0
-"""Seconds to wait for the last data of a rank whose function has returned."""
+"""Seconds to wait for the last data from a rank whose function has returned."""
 
 _MARGIN_S = 10.0
 """Seconds by which torch's timeout is longer than ours, so that our error comes first."""
@@ -188,7 +188,7 @@ class TorchOperations(Operations):
     def close(self) -> None:
         for part in self._parts:
             part.close()
-        # Deleting the group waits for gloo's threads.
+        # This deletes the group, and waits for gloo's threads. Keep the watch until then.
         self._group = None
         self._watch.close()
 
@@ -212,7 +212,10 @@ class TorchOperations(Operations):
         return gloo(store, self.rank, self.size, options)
 
     def _tensor(self, flat: Any) -> Any:
-        """Return the array as a tensor on the group's device, over the same memory if it is there already."""
+        """Return the array as a tensor on the group's device.
+
+        If the array is on this device already, the tensor has the same memory.
+        """
         if isinstance(flat, np.ndarray):
             flat = torch.from_numpy(flat if flat.flags.writeable else flat.copy())
         return flat.to(self._device)
@@ -237,7 +240,7 @@ class TorchOperations(Operations):
         timeout_s: float | None = None,
         name: str = "",
     ) -> None:
-        """Run an operation of torch, and wait for its end until it can no longer succeed."""
+        """Run an operation of torch. Wait until it has ended, or until it can no longer succeed."""
         self._generation.check()
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         options = _OPTIONS[operation]()
@@ -250,7 +253,7 @@ class TorchOperations(Operations):
             work = getattr(self._group, operation)(*arguments, options)
             if self._backend == "nccl":
                 work.wait()
-                # An aborted operation may end without an error.
+                # Check this, because an aborted operation may end without an error.
                 self._generation.check()
                 return
             self._wait(work, name or operation, limit_s)
@@ -261,7 +264,7 @@ class TorchOperations(Operations):
             raise cause from error
 
     def _wait(self, work: Any, name: str, limit_s: float) -> None:
-        """Wait for an operation of gloo, whose wait can be interrupted and repeated."""
+        """Wait for an operation of gloo, in short waits: gloo allows to end a wait and to repeat it."""
         generation = self._generation
         began = time.monotonic()
         returned_at = None
@@ -273,7 +276,7 @@ class TorchOperations(Operations):
                 return
             except RuntimeError:
                 if work.is_completed():
-                    # It ended with an error, or just after the wait timed out.
+                    # The operation has ended with an error, or it has ended just after the wait's timeout.
                     work.wait()
                     return
             generation.check()
@@ -299,13 +302,13 @@ def _as_bytes(flat: Any) -> Any:
 
 
 def _bring_back(tensor: Any, flat: Any) -> None:
-    """Copy the result into `flat`, unless it is there already."""
+    """Copy the result into `flat`, unless the tensor has the memory of `flat`."""
     if isinstance(flat, np.ndarray) and tensor.device.type != "cpu":
         flat[...] = tensor.cpu().numpy()
 
 
 def _like(data: Any, example: Any) -> Any:
-    """Return bytes on a device as a flat array of the example's kind and type."""
+    """Return bytes on a device as a flat array or tensor, like the example and with its type."""
     if isinstance(example, np.ndarray):
         return data.cpu().numpy().view(example.dtype)
     return data.view(example.dtype)

@@ -1,8 +1,8 @@
-"""CourierStore: a store for torch.distributed, with its values at the rendezvous of a collective.
+"""CourierStore: a store for torch.distributed that keeps its values at the rendezvous of a collective.
 
-torch needs a store in which its ranks find each other. Its own store is a TCP server in rank 0, which needs a
-port, and ends when that rank dies. This store is an ordinary client of the rendezvous: it needs no port, it
-outlives generations, and its waits end when a rank fails.
+torch needs a store in which its ranks find each other. torch's own store is a TCP server in rank 0, which
+needs a port, and ends when rank 0 dies. This store is an ordinary client of the rendezvous: it doesn't need a
+port, it outlives generations, and its waits end when a rank fails.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _LARGEST_ADDRESS = 1 << 16
 
 
 class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without torch
-    """A `torch.distributed.Store` over a client of `StoreServer`. One per rank; torch's threads may share it.
+    """A `torch.distributed.Store` whose values are at a StoreServer. torch's threads may share it.
 
-    torch keeps only the C++ half alive. Keep this object as long as the group that is made with it.
+    torch keeps only the C++ half of this object alive. Keep the object as long as the group that is made with
+    it.
 
     Args:
         client: A client of a server that inherits `StoreServer`.
@@ -44,7 +45,7 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
 
     @property
     def seen(self) -> Mapping[str, bytes]:
-        """The short values that were set or read here, by key, including the addresses of gloo's sockets."""
+        """The short values that this store has set or read, by key. They include gloo's socket addresses."""
         return dict(self._seen)
 
     def set(self, key: str, value: str | bytes) -> None:
@@ -90,7 +91,7 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
         present_keys = self._call("store_keys")
         return sum(key.startswith(self._prefix) for key in present_keys)
 
-    # torch looks for the methods by these names.
+    # torch looks for the methods under these names.
     deleteKey = delete_key  # noqa: N815
     getNumKeys = num_keys  # noqa: N815
 
@@ -110,7 +111,8 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
     def _wait(self, keys: Sequence[str], timeout_s: float) -> list[bytes]:
         """Wait until all values are set, and return them.
 
-        The server ends the wait. The client's deadline is later, and only matters if the server doesn't.
+        The server ends the wait. The client's deadline is later, and only matters if the server does not end
+        it.
         """
         prefixed_keys = [self._prefix + key for key in keys]
         limit_s = timeout_s + _MARGIN_S
@@ -124,7 +126,7 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
             self._seen[key] = value
 
     def _call(self, method: str, *arguments: Any, limit_s: float | None = None) -> Any:
-        """Call the server. Raise DistStoreError for any failure, because torch and `cause_of` expect it."""
+        """Call the server. If this fails, raise DistStoreError, because torch and `cause_of` expect it."""
         client = self._client if limit_s is None else self._client.with_options(timeout_s=limit_s)
         try:
             return getattr(client, method)(self._generation, *arguments)
@@ -133,11 +135,11 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
 
 
 class TorchStores:
-    """The stores of one rank in one generation. When it ends, threads in the stores' groups are freed.
+    """The stores of one rank in one generation. The generation's end frees threads in the stores' groups.
 
     Args:
         client: The client of the rendezvous.
-        generation: The generation that they are for.
+        generation: The generation that the stores are for.
     """
 
     def __init__(self, client: Any, generation: Generation) -> None:
@@ -148,14 +150,14 @@ class TorchStores:
         generation.on_stop(self.shut)
 
     def new(self, name: str) -> CourierStore:
-        """Return a store with separate keys. All ranks that meet there must use the same name."""
+        """Return a store with separate keys. Ranks that want to find each other must use the same name."""
         store = CourierStore(self._client, self._generation.number, f"{name}/")
-        # Keep it alive here: torch keeps only the C++ half of it.
+        # Keep the store alive here, because torch keeps only its C++ half alive.
         self._stores.append(store)
         return store
 
     def shut(self) -> None:
-        """End gloo's connections of all groups that were made with these stores, or are being made."""
+        """End gloo's connections in all groups that were made, or are being made, with these stores."""
         values = [value for store in self._stores for value in store.seen.values()]
         gloo_sockets.shut(values, len(self._generation.members))
 

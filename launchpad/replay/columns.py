@@ -19,7 +19,7 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.trees import Spec, Structure
 
 _OUT_OF_BAND_FROM = 4 << 10
-"""Buffers of at least this size are sent out of band. Courier would read a message with smaller ones twice."""
+"""The size from which buffers are sent out of band. Courier would read a message with smaller ones twice."""
 
 
 class SampleInfo(NamedTuple):

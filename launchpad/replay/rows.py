@@ -18,7 +18,7 @@ from launchpad.courier.buffers import allocate
 from launchpad.replay.errors import UnknownSteps
 
 _OUT_OF_BAND_FROM = 4 << 10
-"""Buffers of at least this size are sent out of band. Courier would read a message with smaller ones twice."""
+"""The size from which buffers are sent out of band. Courier would read a message with smaller ones twice."""
 _COPIED_FROM = 256 << 10
 """Buffers of at least this size are copied. They may be in shared memory that the sender wants back."""
 
