@@ -1,1 +1,1 @@
-"""The command line: `main.py` reads it, and there is a file of commands for each subject."""
+"""The command line. `main.py` parses it, and each other file has the commands for one subject."""

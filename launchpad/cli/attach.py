@@ -1,4 +1,4 @@
-"""The command `attach`: it connects this terminal to a debugger in a worker."""
+"""The command `attach`, which connects this terminal to a debugger in a worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STOPS_S = 3.0
 _LOOK_S = 0.2
 _PAUSE_S = 0.05
 _END_S = 2.0
-"""Seconds that a launcher may take to learn that a worker has ended."""
+"""Seconds to wait until a launcher knows that a worker has ended."""
 
 _LEAVES = ("q", "quit", "exit", "EOF")
 
@@ -69,7 +69,7 @@ def attach(options: argparse.Namespace) -> None:
 
 
 def _end_of(client: Any, run: RunRecord, before: Mapping[str, Any]) -> str:
-    """Return a line that says how a worker's attempt ended; empty while it runs.
+    """Return a line that says how a worker's attempt ended. It is empty while the attempt runs.
 
     Args:
         before: The worker's status while the attempt ran.
@@ -83,7 +83,7 @@ def _end_of(client: Any, run: RunRecord, before: Mapping[str, Any]) -> str:
 
 
 def _print_end(run: RunRecord, before: Mapping[str, Any]) -> None:
-    """Print how a worker ended that left its debugger by itself, as soon as its launcher knows it."""
+    """Print how a worker ended after it left its debugger by itself. Wait until its launcher knows this."""
     deadline = time.monotonic() + _END_S
     try:
         with runs.connected(run) as client:
@@ -99,7 +99,7 @@ def _print_end(run: RunRecord, before: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _listening(runtime: Path) -> Iterator[tuple[socket.socket, Path]]:
-    """Listen for one connection; yield the listener and the path of its socket."""
+    """Listen for one connection. Yield the listening socket and its path."""
     path = runtime / f"a-{os.urandom(4).hex()}.socket"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -113,7 +113,7 @@ def _listening(runtime: Path) -> Iterator[tuple[socket.socket, Path]]:
 def _accepted(
     listener: socket.socket, token: bytes, worker: str, end_of_worker: Callable[[], str]
 ) -> socket.socket:
-    """Wait for the worker's connection; raise CommandError if none comes, or the worker refuses."""
+    """Wait for the worker's connection. Raise CommandError if it doesn't come, or if the worker refuses."""
     deadline = time.monotonic() + _CONNECTS_S
     while not select.select([listener], [], [], _LOOK_S)[0]:
         end = end_of_worker()
@@ -139,15 +139,15 @@ def _accepted(
 
 
 class _Conversation:
-    """A conversation with pdb: a thread prints the worker's output, the main one reads the user's input.
+    """A conversation with pdb. A thread prints the worker's output; the main thread reads the user's input.
 
-    The main thread reads a line only when the worker awaits one, so that the user can edit it.
+    The main thread reads a line only when the worker waits for one, so that the user can edit the line.
     """
 
     def __init__(self, connection: socket.socket, worker: str) -> None:
         self._connection = connection
         self._worker = worker
-        # Notified when the worker awaits a line, and when the conversation is over.
+        # It is notified when the worker waits for a line, and when the conversation is over.
         self._changed = threading.Condition()
         self._prompt: str | None = None
         self._is_over = False
@@ -183,7 +183,7 @@ class _Conversation:
                 printer.join()
 
     def _next_prompt(self, hint: str) -> str | None:
-        """Wait for the worker's prompt and return it; None if the conversation is over."""
+        """Wait for the worker's prompt, and return it. Return None if the conversation is over."""
         with self._changed:
             if hint and not self._changed.wait_for(self._is_asked, _STOPS_S):
                 print(hint, flush=True)
@@ -196,7 +196,7 @@ class _Conversation:
         return self._is_over or self._prompt is not None
 
     def _answer(self, prompt: str) -> None:
-        """Read a line and send it; after a Ctrl-C, read another one."""
+        """Read a line from the user, and send it. After a Ctrl-C, read another line."""
         while not self._is_over:
             self._is_typing = True
             try:
@@ -219,7 +219,7 @@ class _Conversation:
             self._connection.sendall(data)
 
     def _show(self) -> None:
-        """Print the worker's output, except the line of a prompt, which `input` prints."""
+        """Print the worker's output, but not the line of a prompt, because `input` prints it."""
         text = b""
         while True:
             data = self._received()
@@ -237,7 +237,7 @@ class _Conversation:
         with self._changed:
             self._is_over = True
             self._changed.notify()
-        # The main thread waits for input() in C, where only a signal reaches it.
+        # The main thread waits in input(), which is in C, so only a signal reaches it.
         if self._is_typing:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 

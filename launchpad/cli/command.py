@@ -1,4 +1,4 @@
-"""Subcommand: a command of `launchpad`, a function with its arguments on a command line."""
+"""Subcommand: a command of `launchpad`, made from a function and its arguments on the command line."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Argument = Callable[[argparse.ArgumentParser], object]
 
 
 class CommandError(Exception):
-    """A command failed; the text says why, and what to do."""
+    """A command failed. The text says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Subcommand:
-    """A command with the name of its function.
+    """A command. It has the name of its function.
 
     Attributes:
-        run: The function; `--help` shows the first line of its docstring.
-        usage: The usage line of a command that takes a program's flags after `--`; None for other commands.
+        run: The function. `--help` shows the first line of its docstring.
+        usage: The usage line, for a command that takes a program's flags after `--`. None for others.
     """
 
     run: Callable[[argparse.Namespace], None]
@@ -42,7 +42,7 @@ def command(
 
 
 def argument(*flags: str, **options: Any) -> Argument:
-    """Return an argument; the parameters are those of `ArgumentParser.add_argument`."""
+    """Return an argument. The parameters are those of `ArgumentParser.add_argument`."""
     return methodcaller("add_argument", *flags, **options)
 
 

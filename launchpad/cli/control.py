@@ -1,4 +1,4 @@
-"""Commands that change a running program: `stop`, `restart`."""
+"""The commands that change a running program: `stop` and `restart`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The command `doctor`: facts about this host, and for each launch type, whether it can run a program.
+"""The command `doctor`: facts about this host, and a check for each launch type that it can run a program.
 
-For threads and processes, it runs one. For a cluster, it checks within seconds that the package is installed
-and that something listens at the cluster's address. It doesn't import the package, start anything on the
-cluster, or check permissions.
+For threads and processes, the command runs a program. For a cluster, it checks within seconds that the
+package is installed and that something listens at the cluster's address. It doesn't import the package, start
+anything on the cluster, or check permissions.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ EXTRAS = {
     "state": "fsspec",
     "reverb": "dm-reverb",
 }
-"""Extra → a package that it installs."""
+"""Maps each extra to a package that it installs."""
 
 _FEW = 4096
-"""The limit of open files or processes below which advice is shown: each worker takes a few."""
+"""Advice is shown if a limit of open files or processes is below this. Each worker takes a few of them."""
 
 _UNTESTED = "launchpad is tested on Linux only; what differs here may fail"
 _SMALL_SHM_BYTES = 256 << 20
@@ -62,7 +62,7 @@ _OLDEST_JAVA = 17
 _RAY_PORT = 6379
 _SPARK_PORT = 7077
 _RAY_HERE = Path("/tmp/ray/ray_current_cluster")
-"""The file with the address of this machine's Ray cluster, which RAY_ADDRESS=auto refers to."""
+"""The file with the address of this machine's Ray cluster. RAY_ADDRESS=auto refers to this cluster."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class HostFact:
 
 @dataclass(frozen=True)
 class LaunchCheck:
-    """The result of a check: True in `can_run`, or what to do in `next_step`."""
+    """The result of a check. If `can_run` is False, `next_step` says what to do."""
 
     launch_type: str
     can_run: bool
@@ -126,7 +126,7 @@ def _print_tables(facts: Sequence[HostFact], checks: Sequence[LaunchCheck], defa
 
 
 def host_facts() -> list[HostFact]:
-    """Return all facts about this host. Starts nothing except nvidia-smi, if that is installed."""
+    """Return all facts about this host. This starts only nvidia-smi, if it is installed."""
     import psutil
 
     is_tested = platform.system() == "Linux"
@@ -155,7 +155,7 @@ def host_facts() -> list[HostFact]:
 
 
 def is_installed(distribution: str) -> bool:
-    """Return True if a distribution is installed, by pip or another installer; import nothing."""
+    """Return True if a distribution is installed, by pip or another installer. Don't import it."""
     try:
         return bool(metadata.version(distribution))
     except metadata.PackageNotFoundError:
@@ -264,7 +264,7 @@ def _check_spark() -> LaunchCheck:
         )
         version_text = process.stderr
     except (OSError, subprocess.TimeoutExpired):
-        # The machine may be busy. If Java is too old, the launch will report it.
+        # Java did not answer, perhaps because the machine is busy. If Java is too old, the launch says so.
         version_text = ""
     version = re.search(r'version "(\d+)', version_text)
     if version and int(version[1]) < _OLDEST_JAVA:

@@ -1,7 +1,7 @@
 """The parser of the command line, and the table of commands. It imports only the module of the given command.
 
 Exit codes: 0 done · 1 failed, with the reason on stderr · 2 wrong command line · 130 interrupted by Ctrl-C.
-`run` has the exit codes of the script.
+The exit code of `run` is the script's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MODULES = {
     "graph": "programs",
     "doctor": "doctor",
 }
-"""Command → the module that defines it, in the order of `--help`."""
+"""Maps each command to the module that defines it, in the order of `--help`."""
 
 _RUN = (
     "RUN is a program's name, the id of a run or its beginning, or a pid; if only one program runs, it may be"
@@ -46,9 +46,10 @@ _NAMES = ("run", "label", "worker", "drawn")
 
 
 def console() -> int:
-    """Run the command `launchpad`, which imports from the same places as `python -m launchpad`."""
+    """Run the command `launchpad`. It imports modules from the same places as `python -m launchpad`."""
     if not sys.flags.safe_path:
-        # The first entry was the command's own directory. The current directory may have been removed.
+        # Replace the first entry, which is the command's own directory. The current directory may have been
+        # removed.
         with contextlib.suppress(FileNotFoundError):
             sys.path[0] = os.getcwd()
     return main(sys.argv[1:], "launchpad")
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
         print(*map(formatting.coloured, lines), sep="\n", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader, such as `head`, has ended. Print nothing more.
+        # The process that reads the output, such as `head`, has ended. Print nothing more.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
@@ -114,10 +115,10 @@ def _parser(commands: dict[str, Subcommand], prog: str) -> argparse.ArgumentPars
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:
-    """Print completions for the word at the cursor, and exit; return if argcomplete is not installed.
+    """Print completions for the word at the cursor, and exit. If argcomplete is not installed, just return.
 
-    To complete, the shell runs `launchpad` with $_ARGCOMPLETE set. A static script, such as shtab writes,
-    would not know the names of runs.
+    To complete a word, the shell runs `launchpad` with $_ARGCOMPLETE set. A static script, as shtab writes
+    it, would not know the names of runs.
     """
     with contextlib.suppress(ImportError):
         import argcomplete
@@ -139,12 +140,12 @@ def _completions(
     from launchpad.cli import runs
     from launchpad.launch.rundir import record
 
-    # Where RUN may be left out, argparse does not know yet which argument a first word is.
+    # If RUN may be left out, argparse does not know yet which argument the first word is.
     words = [word for word in (getattr(parsed_args, name, None) for name in _NAMES) if word]
     try:
         running = record.running()
         named_runs = [run for word in words for run in runs.matching(running, word)]
-        # Runs that have ended have logs, too.
+        # This is the command `logs`, and runs that have ended have logs, too.
         if words and not named_runs and hasattr(parsed_args, "follow"):
             named_runs = [run for word in words for run in runs.matching(record.ended(), word)][-1:]
     except LaunchError:

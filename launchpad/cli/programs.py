@@ -1,4 +1,4 @@
-"""Commands that take the name of a program, MODULE:NAME or FILE.py:NAME: `run`, `plan`, `graph`."""
+"""The commands `run`, `plan` and `graph`, which take a program's name: MODULE:NAME or FILE.py:NAME."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def run(options: argparse.Namespace) -> None:
         _become_python(where, options.flags)
     sys.argv[:] = [where, *options.flags]
     module, program = _find(options.program, options.flags, up_to_launch=False)
-    # A launch sends the modules beside the script to a cluster: this says which script it is.
+    # A launch sends the modules beside the script to a cluster. This says which file is the script.
     main = sys.modules["__main__"]
     main.__file__ = module.__file__
     main.__spec__ = None if where.endswith(".py") else module.__spec__
-    # At its end, this script waits for the program.
+    # This process waits for the program when it exits.
     launching.launch(program)
 
 
@@ -134,7 +134,7 @@ def _become_python(where: str, flags_of_script: Sequence[str]) -> NoReturn:
 
 
 class _LaunchCalled(BaseException):
-    """A module that should only be imported, or make a program, calls `lp.launch`."""
+    """A module has called `lp.launch`, although it should only be imported, or make a program."""
 
 
 def _find(
@@ -143,9 +143,9 @@ def _find(
     """Import the module, parse the flags, and make the program, without launching anything.
 
     Args:
-        named: `where:name`; the default name is `make_program`.
-        up_to_launch: If True, a module that launches when it is imported is executed up to the launch. If
-            False, it is refused, because workers that are processes import it as well.
+        named: `where:name`. The default for the name is `make_program`.
+        up_to_launch: This is for a module that launches when it is imported. If True, it is executed up to
+            the launch. If False, it is refused, because workers that are processes import it as well.
 
     Raises:
         CommandError: there is no such module, program or flag.
@@ -182,18 +182,18 @@ def _find(
 
 
 def _split(named: str) -> tuple[str, str]:
-    """Return the module or file, and the name in it, which may be empty."""
+    """Return the module or file, and the name in it. The name may be empty."""
     where, colon, name = named.rpartition(":")
     return (where, name) if colon else (named, "")
 
 
 def _imported(where: str) -> tuple[ModuleType, bool]:
-    """Import a module by name or file, up to its end or its launch; return it, and True if it launches."""
+    """Import a module by name or file, up to its end or its launch. Return it, and True if it launches."""
     name = where
     if where.endswith(".py"):
         path = os.path.abspath(where)
         directory, file = os.path.split(path)
-        # `python FILE.py` does the same.
+        # Do this because `python FILE.py` does the same.
         sys.path.insert(0, directory)
         name = file.removesuffix(".py")
         spec = importlib.util.spec_from_file_location(name, path)
@@ -210,7 +210,7 @@ def _imported(where: str) -> tuple[ModuleType, bool]:
     try:
         spec.loader.exec_module(module)
     except _LaunchCalled:
-        # The module has defined everything that it launches.
+        # By now, the module has defined everything that it launches.
         return module, True
     return module, False
 
@@ -221,7 +221,7 @@ def _no_launches() -> Iterator[None]:
     has_ended = False
 
     def launch(*args: Any, **kwargs: Any) -> Any:
-        # A module may have imported this function, and keep it under its own name.
+        # A module may have imported this function within the block, and may call it later.
         if has_ended:
             return real(*args, **kwargs)
         raise _LaunchCalled

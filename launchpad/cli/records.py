@@ -1,4 +1,4 @@
-"""Commands that show what workers did: `logs`, their output, and `trace`, their calls."""
+"""The commands `logs` and `trace`, which show workers' output and workers' calls."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _ISO = re.compile(
 )
 _ABSL = re.compile(r"[IWEF](\d{4} \d\d:\d\d:\d\d\.\d+)")
 _MORE_S = 30.0
-"""Seconds beyond the recording that the program may take to answer."""
+"""Seconds that the program may take, after the recording, to answer."""
 
 
 @dataclass
 class LogFilter:
-    """A filter for the lines of one worker's log, in order: since a time, or with a pattern.
+    """A filter for the lines of one worker's log. It must get them in order.
 
-    Logs have no times of their own; they are the output of workers. A line is as old as the time with which
-    it begins, as lines of `logging`, absl, loguru or structlog do. A line without a time is as old as the
-    line before it, whose traceback it may belong to. Lines before the first time are shown if the attempt has
-    printed anything since.
+    Logs are the output of workers, and don't have times of their own. But many lines begin with a time, for
+    example those of `logging`, absl, loguru or structlog. A line without a time is as old as the line before
+    it, because it may belong to a traceback. Lines before the first time are shown if the attempt has printed
+    anything after `since`.
 
     Args:
-        since: Show lines since this time, in seconds since 1970; None shows all.
-        pattern: Show lines in which this is found, ignoring colours; None shows all.
+        since: Show lines since this time, in seconds since 1970. None shows all lines.
+        pattern: Show lines in which this pattern is found, ignoring colours. None shows all lines.
     """
 
     since: float | None
@@ -68,7 +68,7 @@ class LogFilter:
 
 
 def time_of(line: str) -> float | None:
-    """Return the time with which a line begins, in seconds since 1970; None if it has none.
+    """Return the time with which a line begins, in seconds since 1970. None if it doesn't begin with a time.
 
     The time is local, unless the line has a time zone.
     """
@@ -77,7 +77,7 @@ def time_of(line: str) -> float | None:
         if match:
             return datetime.fromisoformat(match[1]).timestamp()
         match = _ABSL.match(line)
-        # The time has no year.
+        # This time has no year.
         if match:
             year = datetime.now().year
             at = datetime.strptime(f"{year} {match[1]}", "%Y %m%d %H:%M:%S.%f")
@@ -85,7 +85,7 @@ def time_of(line: str) -> float | None:
                 at = at.replace(year=year - 1)
             return at.timestamp()
     except ValueError:
-        # The digits are not a time.
+        # The digits are not a valid time.
         pass
     return None
 
@@ -142,7 +142,7 @@ def logs(options: argparse.Namespace) -> None:
     if len(workers) > 1:
         prefixes = printer.prefixes_of(sys.stdout, workers)
     while True:
-        # Check for the end before reading, so that the run's last lines are not missed.
+        # Check if the run has ended before reading, so that its last lines are not missed.
         is_last = not options.follow or runs.has_ended(run)
         for worker, tail in tails.items():
             for lines in tail.new(is_last):
@@ -152,14 +152,14 @@ def logs(options: argparse.Namespace) -> None:
             break
         time.sleep(_PAUSE_S)
     for worker, tail in tails.items():
-        # If no newline ended the last line, the loop above has not printed it.
+        # If the last line has no newline at its end, the loop above has not printed it.
         last_line = tail.rest()
         if last_line:
             _print(prefixes[worker], filters[worker].passed([last_line]))
 
 
 class _Following:
-    """The log lines of one worker as they are written, over all its attempts."""
+    """The log lines of one worker as they are written, in all its attempts."""
 
     def __init__(self, run: RunRecord, worker: str, since: float | None) -> None:
         self._files = LogFiles(Path(run.logs))
@@ -169,7 +169,7 @@ class _Following:
         self._checked_at = 0.0
 
     def new(self, is_last: bool) -> Iterator[Sequence[bytes]]:
-        """Yield new lines. Look for new attempts only once a second, because that lists all log files."""
+        """Yield new lines. Look for new attempts only once a second, because this lists all log files."""
         now = time.monotonic()
         if is_last or now > self._checked_at + _ATTEMPTS_S:
             self._checked_at = now
@@ -187,7 +187,7 @@ class _Following:
 
 
 class _FollowingDetached:
-    """The log lines of a worker on a cluster; its supervisor sends new ones."""
+    """The log lines of a worker on a cluster. The run's supervisor sends new lines."""
 
     def __init__(self, run: RunRecord, worker: str, since: float | None) -> None:
         self._detached = runs.detached_runs()[run.run_id]
@@ -210,12 +210,12 @@ def _written_at(log: Path) -> float:
     try:
         return log.stat().st_mtime
     except OSError:
-        # The log is being rotated.
+        # There is no such file at the moment, because the log is being rotated.
         return time.time()
 
 
 def _print(prefix: str, lines: Sequence[bytes]) -> None:
-    """Print lines; on a terminal, leave out control sequences."""
+    """Print lines. On a terminal, leave out control sequences."""
     if not lines:
         return
     if printer.is_terminal(sys.stdout):
@@ -235,8 +235,8 @@ def trace(options: argparse.Namespace) -> None:
         raise CommandError(f"--seconds is a number up to {MAX_S:g}, not {options.seconds:g}")
     run = runs.find(options.run)
     try:
-        # Open the file before the recording, so that an error shows at once. Append, so that its old contents
-        # stay until the recording has arrived.
+        # Open the file before the recording, so that an error shows at once. Open it for appending, so that
+        # its old contents stay until the recording has arrived.
         file = open(options.output, "a", encoding="utf-8")  # noqa: SIM115
     except OSError as error:
         raise CommandError(f"cannot write {options.output}: {error.strerror}") from error

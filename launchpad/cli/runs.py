@@ -1,4 +1,4 @@
-"""The runs of this user: how a command lists them, finds the one it means, and talks to it."""
+"""The runs of this user. Commands use this module to list runs, to find one of them, and to connect to it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ ALIVE = ("starting", "running", "stopping")
 
 
 def find(word: str | None) -> RunRecord:
-    """Return the run that this word of the command line names, among those that have not ended.
+    """Return the run that a word on the command line names. Consider only runs that have not ended.
 
     Raises:
-        CommandError: none or several match.
+        CommandError: no run matches, or several do.
     """
     runs = candidates(word)
     if not runs:
@@ -42,12 +42,12 @@ def find(word: str | None) -> RunRecord:
 
 
 def find_also_ended(word: str | None) -> RunRecord:
-    """Return the run that this word names: one that has not ended if any matches, else one that has ended.
+    """Return the run that a word on the command line names. Prefer runs that have not ended.
 
-    Among those that have ended, take the last one if `word` is None, or is the name of a program.
+    If only ended runs match, and `word` is None or the name of a program, return the last one.
 
     Raises:
-        CommandError: none or several match.
+        CommandError: no run matches, or several do.
     """
     running = candidates(word)
     matches = matching(running, word)
@@ -65,15 +65,15 @@ def find_also_ended(word: str | None) -> RunRecord:
 
 
 def every_run() -> list[RunRecord]:
-    """Return all runs of this user, the newest last, including those that ended and left logs."""
+    """Return all runs of this user, the newest last. These include ended runs that have left logs."""
     local_runs = [*record.ended(), *record.running()]
     return sorted(local_runs + _detached_besides(local_runs), key=lambda run: run.began)
 
 
 def candidates(word: str | None) -> list[RunRecord]:
-    """Return the runs that have not ended, for a search of the one that `word` names.
+    """Return the runs that have not ended, among which to search for the run that `word` names.
 
-    These are the runs on this machine, and the detached ones. Clusters are queried only if `word` matches no
+    These are the runs on this machine, and the detached runs. Clusters are queried only if `word` matches no
     run on this machine.
     """
     local_runs = record.running()
@@ -97,18 +97,18 @@ def detached_runs() -> dict[str, Detached]:
             if not run.has_ended():
                 runs[run.run_id] = run
         except LaunchError as error:
-            # Go on: the other runs can still be shown.
+            # Go on, because the other runs can still be shown.
             warn(f"{run.run_id}: {error}")
     return runs
 
 
 def is_detached(run: RunRecord) -> bool:
-    """Return True if the run's launcher is on a cluster, or was, as far as this machine knows."""
+    """Return True if, as far as this machine knows, the run's launcher is or was on a cluster."""
     return bool(run.host) and not run.is_running
 
 
 def has_ended(run: RunRecord) -> bool:
-    """Return True if the run has ended; for a detached run, also if its cluster does not answer."""
+    """Return True if the run has ended, or if it is detached and its cluster does not answer."""
     if not is_detached(run):
         return not run.is_running
     try:
@@ -118,7 +118,7 @@ def has_ended(run: RunRecord) -> bool:
 
 
 def matching(runs: Sequence[RunRecord], word: str | None) -> list[RunRecord]:
-    """Return the runs that a word on the command line matches; all runs for None."""
+    """Return the runs that a word on the command line matches. None matches all runs."""
     if word is None:
         return list(runs)
     exact = [run for run in runs if word in (run.run_id, run.program, str(run.pid))]
@@ -141,7 +141,7 @@ def only(
 
 
 def workers_of(run: RunRecord, label: str | None) -> list[str]:
-    """Return the workers of a group, or the worker of that name; all workers for None.
+    """Return the workers of a group, or the worker with this name. Return all workers for None.
 
     Raises:
         CommandError: there is no such group or worker.
@@ -159,7 +159,7 @@ def workers_of(run: RunRecord, label: str | None) -> list[str]:
 
 @contextlib.contextmanager
 def connected(run: RunRecord) -> Iterator[Any]:
-    """Connect to a run's control endpoint; for a detached run, yield an object with the same methods.
+    """Connect to a run's control endpoint. For a detached run, yield an object with the same methods.
 
     Raises:
         CommandError: the run has just ended, or does not answer.
@@ -178,7 +178,7 @@ def connected(run: RunRecord) -> Iterator[Any]:
             trace=detached.trace,
             picture=detached.picture,
         )
-        # No timeout is needed: the client knows how long a trace takes.
+        # A timeout is not needed, because the client knows how long a trace takes.
         client.with_options = lambda timeout_s: client
         yield client
         return
@@ -202,7 +202,7 @@ def status_of(client: Any, run: RunRecord, worker: str) -> Mapping[str, Any]:
 
 
 def _ends_soon(run: RunRecord) -> bool:
-    """Return True if the run ends within a moment: its control endpoint closes before its launcher ends."""
+    """Return True if the run ends within a moment. Its control endpoint closes before its launcher ends."""
     deadline = time.monotonic() + _END_S
     while run.is_running:
         if time.monotonic() > deadline:

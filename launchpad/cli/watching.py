@@ -1,4 +1,4 @@
-"""Commands that show running programs: `ps`, `stacks`, `metrics`, and the views `top` and `view`."""
+"""The commands that show running programs: `ps`, `stacks`, `metrics`, and the views `top` and `view`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ps(options: argparse.Namespace) -> None:
 
 
 def _metrics(client: Any) -> Metrics | None:
-    """Return the metrics of a program; None if they are not available for a detached one."""
+    """Return the metrics of a program. Return None for a detached program whose metrics are not available."""
     try:
         metrics: Metrics = client.metrics(runs.LOOK_S)
     except LaunchError:
@@ -57,7 +57,7 @@ def _metrics(client: Any) -> Metrics | None:
 
 
 def _states(run: RunRecord) -> dict[str, int] | None:
-    """Count the workers in each state, the most common first; return None if the program does not answer."""
+    """Count the workers in each state, the most common first. None if the program does not answer."""
     try:
         with runs.connected(run) as client:
             return dict(Counter(row["state"] for row in client.status()).most_common())
@@ -88,7 +88,7 @@ def _print_runs(states: Sequence[tuple[RunRecord, Mapping[str, int] | None]]) ->
 def _print_workers(
     run: RunRecord, status: Sequence[Mapping[str, Any]], metrics: Metrics | None
 ) -> None:
-    """Print a table of workers, and below it what concerns several of them."""
+    """Print a table of workers, and below it lines about several workers."""
     rows = []
     for worker, plain in zip(Look.of(status, metrics).workers, status, strict=True):
         usage = worker.usage
@@ -141,7 +141,7 @@ def _details(
     numbers = {worker["worker"]: worker for worker in details.get("workers", ())}
     rows = [{**worker, **numbers.get(worker["worker"], {})} for worker in status]
     for row in rows:
-        # This time is by the launcher's own clock. `uptime_s` has the useful part.
+        # This time is by the launcher's own clock, and means nothing here. `uptime_s` has the useful part.
         del row["started_at"]
     return {**details, "workers": rows}
 
@@ -153,7 +153,7 @@ def _print_json(value: object) -> None:
 def _print_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], gpus: Sequence[Sequence[str]]
 ) -> None:
-    """Print a table: with lines and colours on a terminal, else in aligned columns.
+    """Print a table: with lines and colours on a terminal, otherwise in aligned columns.
 
     If any row has GPUs, they are the last column.
     """
@@ -190,7 +190,7 @@ def stacks(options: argparse.Namespace) -> None:
     """
     run = None
     label = options.label
-    # A single word may name a run, or a group or worker of the only run.
+    # A single word names either a run, or a group or worker of the only run.
     if options.run is not None and label is None:
         candidates = runs.candidates(options.run)
         if len(candidates) == 1 and not runs.matching(candidates, options.run):
@@ -252,7 +252,7 @@ def top(options: argparse.Namespace) -> None:
     with runs.connected(run) as client:
         app = Top(client, title, options.interval, runs.LOOK_S)
         app.run()
-    # If it failed, textual has printed the error.
+    # If the app failed, textual has printed the error.
     if app.return_code:
         raise SystemExit(app.return_code)
 
@@ -278,7 +278,7 @@ def view(options: argparse.Namespace) -> None:
     The page is on a port of this machine until Ctrl-C, and opens with the address that is printed, once. It
     only shows, unless --control is given: then it has buttons that stop a program and restart a worker.
     """
-    # Show the list of all runs first, unless the user names a run or just one is running.
+    # Show the list of all runs first, unless the user names a run, or only one run is running.
     first = None
     if options.run is not None:
         first = runs.find_also_ended(options.run)
@@ -290,7 +290,7 @@ def view(options: argparse.Namespace) -> None:
 
 
 def view_beside_a_script(run_id: str) -> None:
-    """Serve the pages until stdin closes, which happens when the script that started this process ends."""
+    """Serve the pages until stdin closes. It closes when the script that started this process ends."""
 
     def end() -> None:
         while os.read(0, 1):

@@ -1,4 +1,4 @@
-"""Generation: one rank's view of a generation of a collective, with its members and the error that ended it."""
+"""Generation: one rank's view of a generation of a collective: its members, and the error that ended it."""
 
 from __future__ import annotations
 

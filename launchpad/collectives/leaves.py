@@ -69,7 +69,7 @@ class TensorLeaf:
         self.target = flat if is_same else None
 
     def restored(self, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
-        """Copy the result into the user's tensor, and return it. If the shape differs, return a new tensor."""
+        """Copy the result into the user's tensor, and return it; or a new tensor, if the shape differs."""
         import torch
 
         result = flat if isinstance(flat, torch.Tensor) else torch.from_numpy(flat)

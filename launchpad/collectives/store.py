@@ -49,7 +49,7 @@ class StoreServer:
         self._change(generation, lambda v: v.__setitem__(key, v.get(key, b"") + value))
 
     def store_add(self, generation: int, key: str, number: int) -> int:
-        """Add to a counter that starts at 0, and return the sum. It is kept as decimal digits, as in torch."""
+        """Add to a counter that starts at 0, and return the sum. As in torch, it is in decimal digits."""
 
         def add(values: Values) -> int:
             total = int(values.get(key, b"0")) + number

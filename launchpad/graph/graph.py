@@ -11,21 +11,21 @@ from launchpad.handle import handles_in
 from launchpad.nodes.base import Node
 
 Groups = Mapping[str, Sequence[Node[Any]]]
-"""Label → the nodes of that group."""
+"""Maps the label of each group to its nodes."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """An edge of the graph: one node holds the handle of another and can call it.
+    """An edge of the graph: one node holds the handle of another node, and can call it.
 
     Example:
         for edge in program.graph().edges:
             print(f"{edge.source} can call {edge.target}, by {edge.path}")
 
     Attributes:
-        source: The worker that holds the handle, `actor-3`.
-        target: The worker that the handle is of, `learner-0`.
-        path: The way to the handle in the source's arguments, `actor-3.args[0]`.
+        source: The worker that holds the handle, for example `actor-3`.
+        target: The worker that the handle leads to, for example `learner-0`.
+        path: The path to the handle in the source's arguments, for example `actor-3.args[0]`.
     """
 
     source: str
@@ -38,11 +38,12 @@ class Vertex:
     """A node of the graph.
 
     Attributes:
-        name: The worker, `actor-3`; with a second number in a colocation, `trainer-0.1`.
-        label: Its group.
-        kind: The node as a person would write it, `CourierNode(Actor)`.
-        added_at: The line that added it to the program, `train.py:12`.
-        colocation: The kind of colocation that it is in; empty if none.
+        name: The name of the worker, for example `actor-3`. In a colocation, it has a second number:
+            `trainer-0.1`.
+        label: The label of the node's group.
+        kind: The kind of node as a person would write it, for example `CourierNode(Actor)`.
+        added_at: The line of code that added the node to the program, for example `train.py:12`.
+        colocation: The kind of colocation that the node is in. Empty if it is not in a colocation.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Graph:
 
     @classmethod
     def of(cls, name: str, groups: Groups) -> Graph:
-        """Return the graph of a program's groups; a handle of a node outside them is an edge to `?`."""
+        """Return the graph of a program's groups. A handle of a node outside them becomes an edge to `?`."""
         nodes: dict[str, Node[Any]] = {}
         vertices = []
         for label, of_group in groups.items():

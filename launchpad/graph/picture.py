@@ -1,14 +1,15 @@
 """Picture: a drawing of a program, with one box per group, and one arrow for all edges between two boxes.
 
     program, plan ── graph() ──▶ Graph ── Picture.of ──▶ Picture ──▶ mermaid, dot, svg.svg
-                                                           └──▶ the record of a run ──▶ again
+                                                           └──▶ the record of a run ──▶ Picture
 
-A group of colocations is a frame with a box for each node of a colocation. A box's shape shows its kind:
+A group of colocations is a frame with a box for each node of a colocation. A box's shape shows the kind of
+node:
 
-    what is called       round          CourierNode, and all that are not listed here
-    what only calls      a rectangle    PyNode, PyClassNode
-    what keeps items     a cylinder     QueueNode, WorkQueueNode, ReplayNode, ReverbNode
-    ranks                a hexagon      CollectiveNode
+    nodes that are called       round          CourierNode, and all kinds that are not listed here
+    nodes that only call        a rectangle    PyNode, PyClassNode
+    nodes that keep items       a cylinder     QueueNode, WorkQueueNode, ReplayNode, ReverbNode
+    ranks                       a hexagon      CollectiveNode
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ class HasGraph(Protocol):
 
 @dataclass(frozen=True)
 class Box:
-    """A box for the nodes of a group; in a group of colocations, for the nodes with one number.
+    """A box for the nodes of a group. In a group of colocations, it is for the nodes with the same number.
 
     Attributes:
-        id: Its group, `actor`; in a colocation with a number, `trainer.1`.
-        title: The box's title; empty in a frame, which has the title.
-        kind: The node that it stands for, `CourierNode(Actor)`.
-        frame: The title of the frame around it; empty without a frame.
+        id: The box's group, for example `actor`. In a colocation, it has a number: `trainer.1`.
+        title: The box's title. Empty in a frame, because the frame has the title.
+        kind: The kind of node that the box stands for, for example `CourierNode(Actor)`.
+        frame: The title of the frame around the box. Empty if there is no frame.
     """
 
     id: str
@@ -87,10 +88,10 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """An arrow from a box to one whose handles it holds.
+    """An arrow from one box to another box, whose handles the first one holds.
 
-    `label` is the keyword argument that holds the handles, `peers`. It is empty if no keyword argument holds
-    them, or if the keyword is the name of the target's group.
+    `label` is the keyword argument that holds the handles, for example `peers`. It is empty if no keyword
+    argument holds them, or if the keyword is the name of the target's group.
     """
 
     source: str
@@ -100,7 +101,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture: boxes, and arrows from each box to those whose handles it holds."""
+    """A picture: boxes, and arrows from each box to the boxes whose handles it holds."""
 
     name: str
     boxes: tuple[Box, ...]
@@ -109,9 +110,9 @@ class Picture:
     @classmethod
     def of(cls, graph: Graph) -> Picture:
         """Return the picture of a graph."""
-        # Group → its workers; a colocation counts as one.
+        # Maps each group to its workers. A colocation counts as one worker.
         replicas: dict[str, set[str]] = {}
-        # Group and number in a colocation → the kinds of its nodes.
+        # Maps each group, and number in a colocation, to the kinds of the nodes.
         kinds: dict[tuple[str, str], dict[str, None]] = {}
         colocations: dict[str, str] = {}
         box_of = {}
@@ -145,13 +146,13 @@ class Picture:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Picture:
-        """Return the picture that `dataclasses.asdict` turned into this dict; it may come from JSON."""
+        """Return the picture that `dataclasses.asdict` turned into this dict. The dict may come from JSON."""
         boxes = tuple(Box(**box) for box in plain["boxes"])
         return cls(plain["name"], boxes, tuple(Arrow(**arrow) for arrow in plain["arrows"]))
 
     @property
     def frames(self) -> dict[tuple[str, str], list[Box]]:
-        """Group and title of its frame (empty without a frame) → the boxes."""
+        """Maps each group, with the title of its frame, to its boxes. Without a frame, the title is empty."""
         frames: dict[tuple[str, str], list[Box]] = {}
         for box in self.boxes:
             frames.setdefault((box.group, box.frame), []).append(box)
@@ -207,7 +208,7 @@ def dot(drawn: HasGraph | Picture) -> str:
 
 
 def _identifier(label: str) -> str:
-    """Return a Mermaid identifier: letters and digits only, so that no label is Mermaid syntax."""
+    """Return a Mermaid identifier. It has only letters and digits, so that no label is Mermaid syntax."""
     return "g_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)
 
 
@@ -217,7 +218,7 @@ def _escaped(text: str) -> str:
 
 
 def _listed(names: Collection[str]) -> str:
-    """Join the first names; an ellipsis stands for the others."""
+    """Join the first names, followed by an ellipsis if there are more."""
     shown_names = list(names)[:_NAMED]
     if len(names) > _NAMED:
         shown_names.append("…")

@@ -1,10 +1,11 @@
 """A drawing of a program as an SVG. The layout is computed here, without Graphviz or JavaScript.
 
-The layout has layers from left to right, as in Sugiyama, Tagawa and Toda (1981): a group is to the right of
-those that call it, and near them within its layer. A frame is laid out as one tall box, and an arrow that
-skips a layer has a passage between that layer's boxes. The only layout in pure Python on PyPI (grandalf) has
-a copyleft licence, no release since 2023 and ten times the code. Graphviz is better at large graphs, and
-reads what `graph --format dot` prints.
+The layout has layers from left to right, as in Sugiyama, Tagawa and Toda (1981). A group is to the right of
+the groups that call it. Within its layer, it is at a similar height as these groups. A frame is laid out as
+one tall box. An arrow that skips a layer has a passage between the boxes of this layer.
+
+The only pure Python package for this on PyPI (grandalf) has a copyleft licence, no release since 2023 and ten
+times the code. Graphviz is better at large graphs, and reads what `graph --format dot` prints.
 
 For a running program, each box and arrow is drawn in a style that shows its state (`view/live_graph.py`).
 """
@@ -29,11 +30,11 @@ _GAP_Y = 22
 _LONGEST = 44
 _SWEEPS = 4
 _ONE_COLUMN = 12
-"""The most boxes of a frame in a single column; more boxes take several columns."""
+"""The most boxes that a frame has in a single column. If it has more boxes, it has several columns."""
 
 _T = TypeVar("_T")
 _Unit = tuple[str, str]
-"""A frame, or a box without one: its group, and the title of the frame."""
+"""A frame, or a box without a frame: its group, and the title of the frame."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class BoxStyle:
 
     Attributes:
         note: An extra last line in the box.
-        title: The text shown when the mouse is over it.
-        key: Its attribute `data-key`, for code that reacts to clicks.
+        title: The text that is shown while the mouse is over the box.
+        key: The box's attribute `data-key`, for code that reacts to clicks.
     """
 
     fill: str = "white"
@@ -81,7 +82,7 @@ _ARROW_HEADS = (
 class Styles:
     """The styles of boxes and arrows, and the `data-key` of frames.
 
-    The keys are the id of a box, the source and target of an arrow, and the group of a frame.
+    The keys of these dicts are the id of a box, the source and target of an arrow, and the group of a frame.
     """
 
     boxes: Mapping[str, BoxStyle] = field(default_factory=dict)
@@ -104,7 +105,7 @@ class _Area:
 
 
 def svg(drawn: HasGraph | Picture, styles: Styles | None = None) -> str:
-    """Draw a program or a plan as an SVG; return its text.
+    """Draw a program or a plan as an SVG, and return the SVG's text.
 
     Example:
         Path("program.svg").write_text(svg(program))
@@ -160,7 +161,7 @@ class _Drawing:
         return self._styles.boxes.get(box.id, _PLAIN_BOX)
 
     def _size_of_unit(self, unit: _Unit, boxes: Sequence[_Area]) -> _Area:
-        """Measure a frame, whose boxes are in rows below its title, or a box without a frame."""
+        """Measure a unit: a frame with its boxes in rows below its title, or a box without a frame."""
         _, title = unit
         widest = max(box.width for box in boxes)
         width = (widest + _PAD) * _columns(len(boxes)) - _PAD
@@ -171,7 +172,7 @@ class _Drawing:
         return _Area(width, height)
 
     def _place_units(self) -> tuple[float, float]:
-        """Place the units, layer by layer from the left; return the size of the whole drawing."""
+        """Place the units, layer by layer from the left. Return the size of the whole drawing."""
         heights = []
         for layer in self._layers:
             heights.append(sum(self._units[unit].height + _GAP_Y for unit in layer))
@@ -191,13 +192,13 @@ class _Drawing:
         return max(x - gap, 0) + 48, tallest + 16
 
     def _gap_between_layers(self) -> float:
-        """Return the gap between layers in which the longest label of an arrow has room."""
+        """Return a gap between layers that has room for the longest label of an arrow."""
         labels = [style.label for style in self._styles.arrows.values()]
         longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
         return max(_GAP_X, min(longest, _LONGEST) * _CHARACTER + 2 * _PAD)
 
     def _drawn_unit(self, unit: _Unit) -> list[str]:
-        """Place and draw the boxes of a frame and the frame, or a box without a frame."""
+        """Place and draw a unit: a frame and its boxes, or a box without a frame."""
         group, title = unit
         boxes = self._picture.frames[unit]
         area = self._units[unit]
@@ -225,7 +226,7 @@ class _Drawing:
         return parts
 
     def _drawn_arrows(self) -> tuple[list[str], list[str]]:
-        """Draw the arrows; return their lines and, separately, their labels, which go on top of all."""
+        """Draw the arrows. Return their lines and, separately, their labels, which go on top of all."""
         lines = []
         labels = []
         for arrow in self._picture.arrows:
@@ -254,7 +255,7 @@ def _rows(of_frame: Sequence[_T]) -> list[Sequence[_T]]:
 
 
 def _keyed(part: str, key: str, title: str = "") -> str:
-    """Let a part react to the mouse, if it has a key or a title."""
+    """If a part has a key or a title, let it react to the mouse."""
     if not (key or title):
         return part
     tooltip = f"<title>{html.escape(title)}</title>" if title else ""
@@ -264,10 +265,11 @@ def _keyed(part: str, key: str, title: str = "") -> str:
 def _layers(
     units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]
 ) -> tuple[list[list[_Unit]], dict[tuple[_Unit, _Unit], list[_Unit]]]:
-    """Put callers in layers before those they call, except in a cycle; put neighbours at a similar height.
+    """Put units in layers after the units that call them, except in a cycle.
 
-    The layers also contain passages: units for calls that skip layers. Return the layers, and a dict: call →
-    the passages that it goes through.
+    Within a layer, put a unit at a similar height as its neighbours. The layers also contain passages, which
+    are units for calls that skip layers. Return the layers, and a dict that maps each call to the passages
+    that it goes through.
     """
     ranks = _ranks(units, calls)
     passages: dict[tuple[_Unit, _Unit], list[_Unit]] = {}
@@ -288,7 +290,7 @@ def _layers(
 
 
 def _ranks(units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]) -> dict[_Unit, int]:
-    """Return the number of each unit's layer: after its callers; in a cycle, after those placed already."""
+    """Return the number of each unit's layer. A unit is after its callers; in a cycle, only after some."""
     callers: dict[_Unit, list[_Unit]] = {unit: [] for unit in units}
     for a, b in calls:
         callers[b].append(a)
@@ -305,7 +307,10 @@ def _ranks(units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]) -> dict
 def _sort_by_neighbours(
     layers: Sequence[list[_Unit]], neighbours: Mapping[_Unit, Sequence[_Unit]]
 ) -> None:
-    """Sort each layer by the mean height of a unit and its neighbours, back and forth over the layers."""
+    """Sort the units of each layer by the mean height of the unit and its neighbours.
+
+    Do this for all layers, back and forth.
+    """
     height = {unit: (n + 0.5) / len(layer) for layer in layers for n, unit in enumerate(layer)}
     for sweep in range(_SWEEPS):
         for layer in layers[:: -1 if sweep % 2 else 1]:
@@ -370,10 +375,10 @@ def _cut(text: str) -> str:
 def _arrow(
     a: _Area, areas: Sequence[_Area], b: _Area, style: ArrowStyle, *, is_alone: bool
 ) -> tuple[str, list[str]]:
-    """Draw a line from `a` through the areas to `b`. Return it and, separately, its label.
+    """Draw a line from `a` through the areas to `b`. Return the line and, separately, its label.
 
-    Calls to the right are straight, calls back to the left are beside them, and calls within a layer are
-    curved. The label is in the first passage, unless other arrows go through it.
+    Lines to the right are straight, lines back to the left are beside these, and lines within a layer are
+    curved. The label is in the first passage, unless other arrows go through this passage.
     """
     right = a.x + a.width
     if right < b.x:
@@ -415,7 +420,7 @@ def _arrow(
         y1 = y
     path += f"C{x1 + bend:g},{y1:g} {last_bend:g},{y2:g} {x2:g},{y2:g}"
     thicker = style.width - 1
-    # One line is above the arrow, and one below it.
+    # One line of the label is above the arrow, and one below it.
     heights = [label_y - 3 - thicker / 2, label_y + 15 + thicker]
     lines = zip(heights, style.label.split("\n"), strict=False)
     labels = [_text(label_x, height, line, "#555", halo=True) for height, line in lines if line]

@@ -1,4 +1,4 @@
-"""Tools for tests of programs: run one with a deadline, inject faults, check the results afterwards.
+"""Tools for tests of programs: run a program with a deadline, inject faults, check the results afterwards.
 
 Example:
     def test_the_counts_agree_although_mappers_die():
@@ -8,7 +8,7 @@ Example:
       assert "the counts agree" in running.logs("driver")
 
 On a machine without GPUs, the environment variable LP_FAKE_GPUS simulates some: `4`, or `A100:2,H100:2`. The
-local backends plan, refuse and allocate them like real ones (docs/guides/resources.md).
+local backends plan, refuse and allocate these GPUs like real ones (docs/guides/resources.md).
 """
 
 from launchpad.courier.transport.fault_injection import Faults
@@ -20,19 +20,19 @@ from launchpad.testing.one_worker import worker
 from launchpad.testing.run_program import run
 
 __all__ = [
-    # Whole programs, and a class alone.
+    # Tests of whole programs, and of a class alone.
     "run",
     "Launcher",
     "worker",
     "nothing_left_over",
-    # Faults: of messages, of workers.
+    # Faults of messages and of workers.
     "Faults",
     "Kill",
     "KillWorkers",
     "crash",
     "throttle",
     "freeze",
-    # What must hold in spite of faults.
+    # Checks of what must hold in spite of faults.
     "Findings",
     "History",
 ]

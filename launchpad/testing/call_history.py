@@ -1,11 +1,11 @@
 """History: a record of which calls returned at the callers and which ran at the server, to compare them.
 
-The record is a file of lines. Any number of threads and processes append to it, and what they wrote stays
-if they are killed:
+The record is a file of lines. Any number of threads and processes append lines to it. If they are killed,
+the lines that they have written stay:
 
     ["begun", id, time]                   the caller is about to call
     ["acknowledged", id, time, outcome]   the call returned (`ok`) or raised (the exception's type)
-    ["ran", id, time]                     the server ran it
+    ["ran", id, time]                     the server ran the call
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Findings:
         lost: Calls that returned `ok` but never ran.
         repeated: Calls that ran more than once.
         run_all_the_same: Calls that raised `NotSent` but ran.
-        unanswered: Calls that began and have no result.
+        unanswered: Calls that began, but have no result.
     """
 
     acknowledged: Counter[str] = field(default_factory=Counter)
@@ -52,7 +52,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class History:
-    """A record of calls, to check that none was lost or ran twice, whatever happened to clients and servers.
+    """A record of calls, to check that no call was lost or ran twice, even if clients and servers are killed.
 
     Example:
         history = lp.testing.History(tmp_path / "history")  # an argument of the nodes that call and serve
@@ -67,22 +67,22 @@ class History:
 
         history.check()                                     # at the end
 
-    Give every call an id of its own. If you make a call again, and it must not run twice, give it a new id.
-    Any thread and process may use a history. Lines that were written before a kill are kept.
+    Give every call an id of its own. If you repeat a call, and it must not run twice, give the repetition a
+    new id. Any thread and process may use a history. Lines that were written before a kill are kept.
 
     Args:
-        path: The file. It need not exist yet.
+        path: The file. It does not have to exist yet.
     """
 
     path: Path | str
 
     def ran(self, call: CallId) -> None:
-        """Record that the server runs this call. The server's method calls it before it returns."""
+        """Record that the server runs this call. Call this in the server's method, before it returns."""
         self._write("ran", call)
 
     @contextlib.contextmanager
     def call(self, call: CallId) -> Iterator[None]:
-        """Record a call that the block makes and waits for. Exceptions of the block pass through."""
+        """Record a call that the block makes and waits for. An exception in the block is not caught."""
         self._write("begun", call)
         try:
             yield
@@ -126,9 +126,9 @@ class History:
         """Read the file and return the findings, or raise AssertionError if anything is wrong.
 
         Args:
-            may_repeat: Allow calls that ran more than once: the methods are idempotent.
-            may_be_unanswered: Allow calls without a result: clients were killed too, before they could
-                record it.
+            may_repeat: Allow calls that ran more than once. Use this if the methods are idempotent.
+            may_be_unanswered: Allow calls without a result. Use this if clients are killed, too, before they
+                can record the result.
 
         Raises:
             AssertionError: A call was lost, ran twice, ran although it raised `NotSent`, or was never

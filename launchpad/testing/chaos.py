@@ -1,8 +1,8 @@
 """Chaos: make workers of a program die (`KillWorkers`, `crash`), stop (`freeze`) or slow down (`throttle`).
 
-`KillWorkers` waits until an attempt has been in the state `when` for `after_s` seconds, and then makes a
-random draw. With `every_s` it makes one draw in each interval of that length, at a random moment of the
-interval. A draw kills with probability `chance`.
+`KillWorkers` waits until an attempt has been in the state `when` for `after_s` seconds. Without `every_s`, it
+then makes one random draw. With `every_s`, it makes one draw in each of the following intervals of that
+length, at a random moment of the interval. A draw kills the worker with probability `chance`.
 
     ── starting ──┬── running ──────────────────────────────────▶
                   ├ after_s ┼─── every_s ──┼─── every_s ──┼─ …
@@ -34,15 +34,15 @@ _STATES = ("starting", "running", "stopping")
 
 _STILL_S = 1.0
 _STILL = "tTZX"
-"""Kernel states of threads that don't run: stopped, or at their end."""
+"""The kernel's states of threads that don't run, because they are stopped or have ended."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A kill: which worker and attempt, in which state, and how many seconds after the block began.
+    """A kill: the worker and the attempt, its state, and the number of seconds after the block began.
 
-    `how` is the signal's name. Where workers are threads it is `Stopped`, the exception that was raised
-    in the thread instead.
+    `how` is the signal's name. If workers are threads, it is `Stopped`, the exception that was raised in the
+    thread instead.
 
     Example:
         with lp.testing.KillWorkers(running, ["mapper"], seed=7, at_most=1) as kills:
@@ -69,25 +69,26 @@ class KillWorkers:
           running.wait(60)
         print(kills)                                  # 3 kills (seed 7): mapper-0 × 1, mapper-3 × 2
 
-    The result of a draw depends only on the seed, the worker's name and the attempt, not on how fast the
-    machine is. The number of draws does depend on the machine's speed. Give the groups a `RestartPolicy`
-    with many restarts, or the first kill ends the program.
+    The results of the draws depend only on the seed, the worker's name and the attempt, not on the machine's
+    speed. But the number of draws does depend on the machine's speed. Give the groups a `RestartPolicy` with
+    many restarts. Otherwise the first kill ends the program.
 
-    A thread cannot be killed. Where workers are threads, `lp.Stopped` is raised in the worker's thread, and
-    its end counts as a failure. Its server is closed, but calls that already run may still be answered.
-    Where workers are pods, the signal is always SIGKILL, and takes effect a second or two after the draw.
-    On Ray only workers on this host are killed.
+    A thread cannot be killed. If workers are threads, `lp.Stopped` is raised in the worker's thread, and its
+    end counts as a failure. The worker's server is closed, but calls that already run may still be answered.
+    If workers are pods, the signal is always SIGKILL, and takes effect a second or two after the draw. On
+    Ray, only workers on this host are killed.
 
     Args:
         running: The program.
-        groups: Labels of the groups whose workers are killed; all of them if None.
-        seed: The same seed gives the same draws.
+        groups: Labels of the groups whose workers are killed. None means all groups.
+        seed: The seed of the draws. The same seed gives the same draws.
         when: The state in which workers are killed: `starting` (until the worker is ready), `running` or
             `stopping`.
         after_s: Seconds to wait before the first draw for an attempt.
-        every_s: Seconds between later draws; there is only one draw if None.
+        every_s: The length, in seconds, of the intervals with one draw each. With None, there is only one
+            draw for each attempt.
         chance: The probability with which a draw kills.
-        at_most: The largest number of kills; unlimited if None.
+        at_most: The largest number of kills. None means no limit.
         with_signal: The signal to send.
 
     Attributes:
@@ -160,7 +161,8 @@ class KillWorkers:
                     self._decisions[attempt] = _KillDecision(self._draws(*attempt))
                 if not self._decisions[attempt].is_due():
                     continue
-                # `how` stays empty if the worker hasn't started yet, or has ended: there is no kill then.
+                # `how` stays empty if the worker hasn't started yet, or has ended. In this case there is no
+                # kill.
                 how = ""
                 if status.pid is None:
                     why = "killed by lp.testing.KillWorkers, as far as a thread can be"
@@ -176,7 +178,7 @@ class KillWorkers:
                     self._left -= 1
 
     def _draws(self, worker: str, attempt: int) -> Iterator[tuple[float, bool]]:
-        """Yield one pair for each draw: after how many seconds it is due, and whether it kills."""
+        """Yield a pair for each draw: the number of seconds after which it is due, and True if it kills."""
         rng = random.Random(f"{self._seed} {worker} {attempt}")
         for i in itertools.count():
             wait_s = 0.0 if self._every_s is None else (i + rng.random()) * self._every_s
@@ -204,15 +206,15 @@ def freeze(running: Running, worker: str) -> Iterator[None]:
     pid = _process_of(running, worker)
     _send(pid, signal.SIGSTOP)
     try:
-        # Threads that run on other processors stop a little after the signal was sent. Wait for them, so
-        # that the worker does nothing more when the block begins.
+        # Threads that run on other processors stop a little after the signal was sent. Wait for these, so
+        # that no thread of the worker runs when the block begins.
         deadline = time.monotonic() + _STILL_S
         states = ["R"]
         while not all(state in _STILL for state in states) and time.monotonic() < deadline:
             time.sleep(0.001)
             states = []
             for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-                # The thread may have ended.
+                # The thread may have ended in the meantime.
                 with contextlib.suppress(OSError):
                     # Search from the right: the thread's name, in parentheses, may contain anything.
                     states.append(stat.read_text().rpartition(") ")[2][:1])
@@ -225,7 +227,7 @@ def freeze(running: Running, worker: str) -> Iterator[None]:
 def throttle(
     running: Running, worker: str, share: float = 0.1, period_s: float = 0.05
 ) -> Iterator[None]:
-    """Let the worker run only a share of the time while the block runs.
+    """Let the worker run only for a share of the time while the block runs.
 
     Example:
         with lp.testing.throttle(running, "worker-3", share=0.2):    # a straggler: five times slower
@@ -262,7 +264,7 @@ def throttle(
 
 
 class _KillDecision:
-    """The draws for one attempt. `is_final` is True once a draw has killed it: nothing kills it again."""
+    """The draws for one attempt. Once a draw has killed it, `is_final` is True and nothing kills it again."""
 
     def __init__(self, draws: Iterator[tuple[float, bool]]) -> None:
         self._draws = draws
@@ -292,7 +294,7 @@ def _process_of(running: Running, worker: str) -> int:
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    # The process may have ended.
+    # The process may have ended in the meantime.
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
@@ -300,25 +302,26 @@ def _send(pid: int, number: signal.Signals) -> None:
 def crash() -> NoReturn:
     """Kill the worker that calls this, as if its machine had lost power: without cleanup or a message.
 
-    Use it to test what follows when a worker dies at a certain step. `KillWorkers` can't aim that precisely.
+    Use it to test what happens after a worker dies at a certain step. `KillWorkers` can't choose the step.
 
     Example:
         if step == 20 and lp.current().attempt == 1:
           lp.testing.crash()
 
-    The process gets SIGKILL, so everything else in the process dies too. A thread cannot be killed, so
-    `crash` raises RuntimeError there. If a remote method calls it in a thread, the worker's server is closed
-    first: callers see a lost worker, and not the error.
+    The process gets SIGKILL, so everything else in the process dies, too. If the worker is a thread, it
+    cannot be killed, so `crash` raises RuntimeError. If a remote method of this worker calls `crash`, the
+    worker's server is closed first, so that callers see a lost worker, and not the error.
 
     Raises:
-        RuntimeError: The worker is a thread, as with `local_mt`. Don't catch it: it should end the worker.
+        RuntimeError: The worker is a thread, as with `local_mt`. Don't catch this error, because it should
+            end the worker.
     """
     me = context.current()
     if me.launch_type.endswith("mt"):
         why = f"{me.name} crashes, by an error, as a thread cannot be killed"
         if caller.current.get() is not None:
-            # Close the server from another thread. If a method stops its own server, its caller still gets
-            # an answer.
+            # Close the server from another thread. If a method closed its own server, its caller would still
+            # get an answer.
             thread = threading.Thread(target=me.link.crash, args=(why,), name="launchpad-crash")
             thread.start()
             thread.join()

@@ -1,4 +1,4 @@
-"""Launcher: launches the programs of one test, limits their time, and stops them when the test ends."""
+"""Launcher: a tool that launches the programs of a test, limits their time, and stops them at its end."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ENDED = (SUCCEEDED, FAILED, STOPPED, LOST)
 
 
 class Launcher:
-    """A launcher for one test: gives each program a time limit, and stops them all at the test's end.
+    """A launcher for one test. It gives each program a time limit, and stops all programs at the test's end.
 
-    The pytest fixture `lp_launch` gives one to a test.
+    A test gets its launcher from the pytest fixture `lp_launch`.
 
     Example:
         def test_every_player_plays(lp_launch: lp.testing.Launcher) -> None:
@@ -33,7 +33,7 @@ class Launcher:
             assert "player 2 of 2" in running.logs("player-1")
 
     Attributes:
-        launch_type: The launch type of its programs.
+        launch_type: The launch type of the launcher's programs.
     """
 
     def __init__(self, launch_type: str) -> None:
@@ -54,8 +54,8 @@ class Launcher:
 
         Args:
             program: The program to launch.
-            timeout_s: Seconds after which a program that still runs is stopped. A `wait()` for it then
-                returns, and `close` raises TimeoutError.
+            timeout_s: Seconds after which the program is stopped if it still runs. In this case, a `wait()`
+                for the program returns, and `close` raises TimeoutError.
             local_resources, restart, resources, options: As for `lp.launch`.
         """
         running: Running = launch(
@@ -77,9 +77,9 @@ class Launcher:
         """Stop the programs, the last one first.
 
         Raises:
-            ProgramFailed: A program failed, and no `wait()` has raised that.
+            ProgramFailed: A program failed, and no `wait()` has raised this error.
             TimeoutError: A program was stopped because its time was up.
-            ExceptionGroup: Several of these happened.
+            ExceptionGroup: There are several of these errors.
         """
         # pytest leaves these lines out of the traceback.
         __tracebackhide__ = True
@@ -106,7 +106,7 @@ class _TimedProgram:
         self._timer.start()
 
     def end(self) -> None:
-        """Stop the program, and raise its failure unless a `wait()` has raised it already."""
+        """Stop the program. If it failed, raise the error, unless a `wait()` has raised it already."""
         __tracebackhide__ = True
         self._timer.cancel()
         self._timer.join()

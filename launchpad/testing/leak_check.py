@@ -21,8 +21,8 @@ def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
 
     The check looks for processes, threads, descriptors (of files and sockets), mappings of shared memory,
     and runtime directories of runs that have ended. It counts only what belongs to this process and its
-    descendants. A file in /dev/shm that none of them has open doesn't count: nothing shows which process
-    made it.
+    descendants. A file in /dev/shm that none of these processes has open doesn't count, because nothing shows
+    which process made it.
 
     Example:
         with lp.testing.nothing_left_over():
@@ -37,7 +37,7 @@ def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
     yield
     leftovers = _inventory() - before
     if leftovers:
-        # A client that a traceback refers to closes its connections only when it is collected.
+        # If a traceback refers to a client, the client's connections close only when it is collected.
         gc.collect()
     deadline = time.monotonic() + within_s
     while leftovers:
@@ -46,7 +46,7 @@ def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
             break
         time.sleep(0.01)
     if leftovers:
-        # Threads that ended during the loop may have held objects.
+        # Threads that ended during the loop may have held objects, which can be collected now.
         gc.collect()
         leftovers = _inventory() - before
     assert not leftovers, f"left over: {sorted(leftovers)}"
@@ -54,12 +54,12 @@ def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
 
 def _inventory() -> set[str]:
     names = _descendants() | {f"thread {t.name} ({t.ident})" for t in threading.enumerate()}
-    # These are only counted, because gRPC renumbers its descriptors after a fork.
+    # Descriptors without a name are only counted, because gRPC renumbers its descriptors after a fork.
     nameless: Counter[str] = Counter()
     descriptors = set(os.listdir("/dev/fd"))
     if "ray" in sys.modules:
-        # Ray keeps its connections to ended actors for over half a minute. They belong to gRPC, which uses
-        # IPv6 sockets for IPv4; launchpad's workers on Ray don't.
+        # Ray keeps its connections to ended actors for over half a minute. These connections belong to gRPC,
+        # which uses IPv6 sockets for IPv4. The connections of launchpad's workers on Ray don't.
         import psutil
 
         theirs = psutil.Process().net_connections("tcp6")
@@ -71,12 +71,12 @@ def _inventory() -> set[str]:
                 nameless[f"descriptor {target}"] += 1
             elif not target.startswith("/proc/"):
                 names.add(f"descriptor {fd} {target}")
-    # Mappings of this process that other processes may share.
+    # Mappings of this process that it may share with other processes.
     for line in (line.split(maxsplit=5) for line in _text(Path("/proc/self/maps")).splitlines()):
         if line[1].endswith("s"):
             nameless[f"mapping of {line[5] if len(line) > 5 else 'memory'}"] += 1
     names |= {f"{name}, the {i + 1}." for name, n in nameless.items() for i in range(n)}
-    # Runs that this process launched and whose launcher no longer holds the directory.
+    # Runs that this process launched, if their launcher no longer holds the directory.
     for path in (p for base in locations.runtime_bases() for p in base.glob(f"*/{record.NAME}")):
         if f'"pid": {os.getpid()},' in _text(path) and not locations.is_held(path.parent):
             names.add(f"run directory {path.parent}")
@@ -87,9 +87,9 @@ def _descendants() -> set[str]:
     """Return the descendants of this process.
 
     psutil would read all of /proc to find them. Usually this process has no children, and the kernel's own
-    lists show that more cheaply.
+    lists of children show this at less cost.
     """
-    # Some kernels don't have this file. Then `listings` is empty.
+    # Some kernels don't have these files. In this case, `listings` is empty.
     listings = list(Path("/proc/self/task").glob("*/children"))
     if listings and not any(map(_text, listings)):
         return set()

@@ -1,4 +1,4 @@
-"""A context manager to test a class alone, as if it ran in a worker."""
+"""A context manager that tests a class alone, as if it ran in a worker."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def worker(
     of: int = 1,
     attempt: int = 1,
 ) -> Iterator[RunContext]:
-    """Run a block in which `lp.current()` works as in a worker, to test a class without a launch.
+    """Run a block in which `lp.current()` works as in a worker. Use this to test a class without a launch.
 
-    Nothing is launched, and there are no other workers: `lp.barrier` returns at once if the group has one
+    Nothing is launched, and there are no other workers, so `lp.barrier` returns at once if the group has one
     replica, and raises NotRunningError if it has more. Saved state stays in `state`, so a second block with
-    the same folder acts as the next attempt, or the next launch. Functions given to `lp.on_exit` are called
-    at the end of the block, unless the block raises.
+    the same folder acts as the next attempt, or as the next launch. Functions given to `lp.on_exit` are
+    called at the end of the block, unless the block raises.
 
     Example:
         def test_a_trainer_goes_on(tmp_path):
@@ -44,11 +44,11 @@ def worker(
                 assert Trainer(steps=20).run() == 20
 
     Args:
-        state: The folder, or the URL, as in a launch with `state=…`. With a URL there is no `state_dir`.
-            Without `state`, the worker can't save anything and finds nothing saved.
+        state: The folder or the URL for saved state, as in a launch with `state=…`. With a URL, there is no
+            `state_dir`. Without `state`, the worker can't save anything, and finds nothing saved.
         rank: The worker's `replica_index`.
-        of: The number of replicas in its group.
-        attempt: The number of its attempt.
+        of: The number of replicas in the worker's group.
+        attempt: The number of the worker's attempt.
 
     Raises:
         ValueError: `rank` isn't below `of`, or is negative.
@@ -64,7 +64,7 @@ def worker(
         places = StatePlaces(own, own or f"{place}/{name}", group, is_kept=True)
 
     def answer(event: Event) -> None:
-        """Answer events as the supervisor would."""
+        """Answer an event as the supervisor would."""
         if not isinstance(event, BarrierReached):
             return
         if of > 1:

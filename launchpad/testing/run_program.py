@@ -1,4 +1,4 @@
-"""A function that runs a whole program in a test, to its end and within a time limit."""
+"""A function that runs a whole program in a test, to its end, with a time limit."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def run(
         program: The program to run.
         timeout_s: The time limit in seconds.
         launch_type: `test_mt` for threads, `test_mp` for processes.
-        options: As for `lp.launch`, as are `local_resources`, `restart` and `resources`.
+        local_resources, restart, resources, options: As for `lp.launch`.
 
     Returns:
-        The ended Running, for its logs and status.
+        The Running of the ended program, for its logs and status.
 
     Raises:
         ProgramFailed: A worker failed.

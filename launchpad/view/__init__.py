@@ -1,1 +1,1 @@
-"""Views of a running program: in a terminal, below the output of a script, and in the browser."""
+"""Views of a running program: in a terminal, below the output of the launching script, and in a browser."""

@@ -1,20 +1,20 @@
-"""Access control of the page: only for the user whose programs it shows, in one browser, by a one-time token.
+"""Access control of the pages. Only the user whose programs they show gets in, with a one-time token.
 
     launchpad view ── prints http://127.0.0.1:8123/open?token=… ──▶ browser
-    GET /open?token=…   the token, not used before   ──▶ a cookie, and on to the page
-    all else            the cookie                   ──▶ the page
+    GET /open?token=…   with a token that was not used before   ──▶ sets a cookie, and redirects to the page
+    all other requests  with the cookie                         ──▶ the page
 
 A port of localhost is open to all users of the machine, and to pages of other sites in the user's own
-browser. The server closes a connection of another user at once: on Linux the kernel says whose process holds
-its other end. The server refuses each request, websockets too, unless
+browser. The server closes a connection of another user at once. On Linux, the kernel says which user's
+process holds the other end of a connection. The server refuses each request, including websockets, unless
 
     1. its Host is this server, and not another name that leads here (DNS rebinding)
-    2. its Origin, if it has one, is this server; a websocket must have one
-    3. it has the cookie, or the token, once
+    2. its Origin, if it has one, is this server; a websocket must have an Origin
+    3. it has the cookie, or has the token for the first time
 
-A browser sends a cookie to all ports of a host, together with the cookies that other ports have set, even
-malformed ones. It hides this cookie from scripts (HttpOnly), and leaves it out of requests that come from
-other sites (SameSite=Strict).
+A browser sends a cookie to all ports of a host, together with the cookies that other ports have set, even if
+these are malformed. It hides this server's cookie from scripts (HttpOnly), and does not send it with requests
+that come from other sites (SameSite=Strict).
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
 
-# inet_diag: the request that `ss` sends for one socket (sock_diag(7)), and the places of the answer's fields.
+# This is the request of inet_diag that `ss` sends for one socket (sock_diag(7)), and the places of the fields
+# in the answer.
 _SOCK_DIAG = 4
 _BY_FAMILY = 20
 _REQUEST = 1
@@ -67,17 +68,17 @@ _UID_AT = 4 + _ENDS.size + _REST.size + 3 * 4
 _ANY = 0xFFFFFFFF
 
 _ESTABLISHED = 1
-"""The state of an open connection. In other states, when no process holds the socket any more, the kernel may
-report uid 0, which is root's."""
+"""The state of an open connection. In other states, a process may no longer hold the socket, and the kernel
+may report uid 0, which is root's."""
 
 
 class AccessControl:
-    """An ASGI application in front of another one: it refuses what is not allowed, and passes on the rest.
+    """An ASGI application in front of another one. It refuses some requests, and passes on the others.
 
     Args:
         app: The protected application.
         port: The port of 127.0.0.1 that serves it.
-        start: The path to which the token leads.
+        start: The path that a browser with the token is redirected to.
     """
 
     def __init__(self, app: App, port: int, start: str = "/") -> None:
@@ -91,7 +92,7 @@ class AccessControl:
 
     @property
     def url(self) -> str:
-        """The address that opens the page; it works once."""
+        """The address that opens the page. It works only once."""
         return f"http://127.0.0.1:{self._port}{OPEN}?token={self._token}"
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -115,7 +116,7 @@ class AccessControl:
             await self._app(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Message, headers: dict[str, str]) -> str:
-        """Return why a request is refused, whatever cookie it has; empty if it may be answered."""
+        """Return the reason to refuse a request even if it has the cookie. Empty if there is no reason."""
         if headers.get("host") not in self._hosts:
             return (
                 f"it is reached as 127.0.0.1:{self._port} only. From another machine:"
@@ -129,7 +130,7 @@ class AccessControl:
         return "" if is_own else "another site may not use this page"
 
     def _has_cookie(self, headers: dict[str, str]) -> bool:
-        # http.cookies would give up at the first cookie that it takes for malformed.
+        # Don't use http.cookies, which gives up at the first malformed cookie.
         pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
         sessions = [value for name, _, value in pairs if name == self._cookie]
         return any(hmac.compare_digest(s.encode(), self._session.encode()) for s in sessions)
@@ -174,7 +175,7 @@ def is_of_this_user(client: End | None, server: End | None) -> bool:
     """Return True if this user or root holds the client's end, or if the system is not Linux.
 
     Args:
-        client, server: The two ends of the connection, IPv4.
+        client, server: The two ends of the connection, with IPv4 addresses.
     """
     if not sys.platform.startswith("linux"):
         return True
@@ -184,13 +185,13 @@ def is_of_this_user(client: End | None, server: End | None) -> bool:
     try:
         owner = _owner_by_netlink(*ends)
     except OSError:
-        # A sandbox may have no netlink.
+        # There is no netlink in some sandboxes.
         owner = _owner_by_proc(*ends)
     return owner in (os.getuid(), 0)
 
 
 def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Ask the kernel for this one socket, which takes the same time however many sockets there are."""
+    """Ask the kernel for one socket. The time that this takes doesn't depend on the number of sockets."""
     addresses = (ipaddress.IPv4Address(host).packed for host in (client[0], server[0]))
     query = (
         _QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ANY)
@@ -201,7 +202,7 @@ def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int |
         size = _MESSAGE.size + len(query)
         kernel.send(_MESSAGE.pack(size, _BY_FAMILY, _REQUEST, 0, 0) + query)
         answer = kernel.recv(4096)
-    # The kernel knows no such socket.
+    # The kernel has no such socket.
     if _MESSAGE.unpack_from(answer)[1] != _BY_FAMILY:
         return None
     (state,) = _STATE.unpack_from(answer, _MESSAGE.size)
@@ -210,7 +211,7 @@ def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int |
 
 
 def _owner_by_proc(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Look up the socket in the kernel's list of all sockets: proc(5)."""
+    """Look up the socket in the kernel's list of all sockets. See proc(5)."""
     ends = [_in_hexadecimal(client), _in_hexadecimal(server)]
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, state, _, _, _, uid, *_ = line.split()

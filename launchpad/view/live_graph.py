@@ -4,8 +4,9 @@
     Look, flows            ─┼─▶ live_graph ──▶ Picture, Styles ──▶ svg.svg
     groups that are unfolded┘
 
-A group is one box until it is unfolded; then it is a frame with a box for each worker. The width of an arrow
-shows the number of calls. Its colour is red if calls failed, else it shows the median time of a call.
+A group is one box until the user unfolds it. Then it is a frame with a box for each worker. The width of an
+arrow shows the number of calls. Its colour is red if calls failed. Otherwise the colour shows the median time
+of a call.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _FILLS = {
     "stopped": "#e5e8e8",
     "succeeded": "#d5f5e3",
 }
-"""State → the colour of a box, the worst state first: a group has the colour of its worst worker."""
+"""Maps each state to the colour of a box. The worst state is first: a group has its worst worker's colour."""
 
 _FAILED = "#c0392b"
 _IDLE = "#bbb"
 _SLOW = ((0.001, "#1e8449"), (0.01, "#2471a3"), (0.1, "#b9770e"), (math.inf, "#a04000"))
-"""Upper limit of the median time of a call in seconds → the colour of the arrow."""
+"""Upper limits of the median time of a call, in seconds, with the colours of arrows below each limit."""
 
 
 def live_graph(
@@ -51,9 +52,9 @@ def live_graph(
     """Return the picture of a program as it was last seen, and the styles of its parts.
 
     Args:
-        picture: The picture of the program, for edges without any calls yet; None if the run has no picture.
-        flows: The calls between groups.
-        total_flows: The same since the program began.
+        picture: The picture of the program, for edges without any calls yet. None if the run has no picture.
+        flows: The calls between groups since the previous look.
+        total_flows: The calls between groups since the program began.
         unfolded: The groups whose workers are shown.
     """
     kinds: dict[str, list[str]] = {}

@@ -32,10 +32,10 @@ STATE_COLORS = {
     "stopping": "yellow",
     "restarting": "yellow",
 }
-"""The state of a worker → its style in a terminal, as named by rich and textual."""
+"""Maps the state of a worker to its style in a terminal. The styles' names are those of rich and textual."""
 
 _MOST_SILENT = 5
-"""The most workers to name among those that have not answered."""
+"""Of the workers that have not answered, at most this many are named."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,10 @@ class WorkerRow:
     """The current state of a worker.
 
     Attributes:
-        state: `running`, or `restarting, again in 12 s`.
-        cause: The reason why its last attempt ended.
-        usage: The CPU and memory that its process uses; None if unknown, or if it shares the process.
+        state: The state, for example `running`, or `restarting, again in 12 s`.
+        cause: The reason why the worker's last attempt ended.
+        usage: The CPU and memory that the worker's process uses. None if it is unknown, or if the worker
+            shares the process.
     """
 
     name: str
@@ -58,7 +59,7 @@ class WorkerRow:
 
     @property
     def first_state(self) -> str:
-        """The state without the details: `restarting`."""
+        """The state without the details, for example `restarting`."""
         return self.state.partition(",")[0]
 
     @property
@@ -75,8 +76,8 @@ class Look:
     """A snapshot of a program.
 
     Attributes:
-        workers: The workers in the order of the program, those of a group next to each other.
-        metrics: The metrics since the previous look; None if they are not available where the program runs.
+        workers: The workers in the order of the program. Workers of a group are next to each other.
+        metrics: The metrics since the previous look. None if they are not available where the program runs.
     """
 
     workers: tuple[WorkerRow, ...]
@@ -105,7 +106,7 @@ class Look:
 
     @property
     def groups(self) -> dict[str, list[WorkerRow]]:
-        """Label → the workers of that group."""
+        """Maps the label of each group to its workers."""
         groups: dict[str, list[WorkerRow]] = {}
         for worker in self.workers:
             groups.setdefault(worker.group, []).append(worker)
@@ -113,7 +114,7 @@ class Look:
 
     @cached_property
     def flows(self) -> list[EdgeStats]:
-        """The edges between groups, by method, the most calls first; callers and servers are labels."""
+        """The edges between groups, by method, the most calls first. Callers and servers are labels."""
         if self.metrics is None:
             return []
         return flows_of(self.metrics, {worker.name: worker.group for worker in self.workers})
@@ -123,7 +124,8 @@ class Observer:
     """An observer of a program through a client of its control endpoint. Not thread-safe.
 
     Args:
-        within_s: Seconds that workers may take to answer; a worker that doesn't is shown as it was before.
+        within_s: Seconds that workers may take to answer. A worker that doesn't answer in time is shown as it
+            was before.
 
     Attributes:
         total: The metrics since the program began, as last seen.
@@ -143,7 +145,7 @@ class Observer:
         return Look.of(self._client.status(), self.numbers())
 
     def numbers(self) -> Metrics | None:
-        """Return the metrics since the previous look; None if they are not available where the program runs.
+        """Return the metrics since the previous look. None if they are not available where the program runs.
 
         Raises:
             CourierError: the program has ended, or does not answer.
@@ -161,10 +163,10 @@ class Observer:
 
 
 def flows_of(metrics: Metrics, labels: Mapping[str, str]) -> list[EdgeStats]:
-    """Join edges with the same labels at both ends, by method, the most calls first.
+    """Join edges that have the same labels at both ends, by method. Return them with the most calls first.
 
     Args:
-        labels: Worker → its label; a worker that is missing is its own label.
+        labels: Maps each worker to its label. A worker that is missing here is its own label.
     """
     rows: dict[tuple[str, str, str], list[EdgeStats]] = {}
     for edge in metrics.edges:
@@ -201,7 +203,7 @@ def titled(label: str, workers: Sequence[WorkerRow]) -> str:
 
 
 def usage_cells(workers: Sequence[WorkerRow]) -> list[str]:
-    """Return the CPU, memory and threads that workers use together; dashes if none of it is known."""
+    """Return the CPU, memory and threads that workers use together, or dashes if these are not known."""
     usages = [worker.usage for worker in workers if worker.usage is not None]
     if not usages:
         return ["–", "–", "–"]

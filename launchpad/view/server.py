@@ -1,8 +1,8 @@
 """The server of the browser's pages, on a port of localhost.
 
-Any user of this host can connect to it. The server closes a connection of another user at once, before it
-reads anything. It closes a connection of this user if no request comes within some seconds, or if the head of
-a request is too long.
+Any user of this host can connect to the port. The server closes a connection of another user at once, before
+it reads anything. It closes a connection of this user if a request doesn't come within some seconds, or if
+the head of a request is too long.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _HOST = "127.0.0.1"
 _END_S = 1
 _HEAD_S = 5.0
 _HEAD_BYTES = 64 << 10
-"""Seconds in which the first head of a connection must arrive, and the most bytes of any head."""
+"""The seconds within which a connection's first head must arrive, and the most bytes of any head."""
 
 _AT_ONCE = 16
 _WAITING = 4096
 _MOST_SILENT = 128
-"""The most connections that have sent no request yet; when more come, the oldest is closed."""
+"""The most connections that have sent no request yet. When more come, the server closes the oldest one."""
 
 
 def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], None]) -> None:
@@ -39,8 +39,8 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
 
     Args:
         start: The path that is shown first.
-        port: The port of 127.0.0.1; 0 picks a free one.
-        on_ready: Called with the address that opens the page, which works once.
+        port: The port of 127.0.0.1. 0 picks a free port.
+        on_ready: A function that is called with the address that opens the page. The address works once.
 
     Raises:
         OSError: the port is taken.
@@ -51,7 +51,7 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
         listener.listen(_WAITING)
         app = FastAPI(openapi_url=None)
         _add_pages(run_list)
-        # On localhost, compressing takes longer than sending.
+        # Don't compress: on localhost, compressing takes longer than sending.
         ui.run_with(
             app,
             title="launchpad",
@@ -76,7 +76,7 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
 
 
 class _Listener(socket.socket):
-    """A listening socket for this user; it closes other users' connections before they are served."""
+    """A listening socket for this user. It closes other users' connections before they are served."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         for _ in range(_AT_ONCE):
@@ -84,7 +84,7 @@ class _Listener(socket.socket):
             if is_of_this_user(client, connection.getsockname()):
                 return connection, client
             connection.close()
-        # Handle the requests that are here before accepting more connections.
+        # Let the server handle the requests that are here before it accepts more connections.
         raise BlockingIOError
 
 
@@ -94,15 +94,15 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            # asyncio uses one number for the backlog and for connections accepted per turn. It has set the
-            # backlog to the latter, so set it again.
+            # asyncio has one number for both the backlog and the connections accepted per turn, which must be
+            # small. So set the backlog again.
             listener.listen(_WAITING)
 
 
 class _Connection(H11Protocol):
-    """A connection of this user's browser, parsed by h11: uvicorn's other parser does not limit heads."""
+    """A connection of this user's browser. h11 parses it: uvicorn's other parser does not limit heads."""
 
-    # Connections that have sent no request yet, the oldest first.
+    # The connections that have sent no request yet, the oldest first.
     silent: ClassVar[dict[_Connection, None]] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -116,7 +116,7 @@ class _Connection(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
-        # The client has sent a whole head.
+        # There is a scope once the client has sent a whole head.
         if self.scope is not None:
             self.silent.pop(self, None)
 

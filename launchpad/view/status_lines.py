@@ -1,12 +1,12 @@
 """Status lines of a program, at the bottom of the launching script's terminal.
 
-    rows 1 … n - k    the output of the workers, the script and its children scrolls here
+    rows 1 … n - k    output of the workers, of the script and of its children scrolls here
     the last k rows   ───────────────────────────────────────────────────────────────────────────────
                       demo · local_mp · up 12.3 s · 11 running, 1 restarting · 3 restarts · 515 calls/s
                       actor → table   write   424 calls/s   p50 322 µs   p99 2.19 ms   10.4 KiB/s
 
-The terminal itself keeps them apart, by its scrolling region (DECSTBM): no other code needs to know about
-them, and no output is lost. They are set up again when the size of the terminal changes.
+The terminal itself keeps the two parts apart, by its scrolling region (DECSTBM). So no other code needs to
+know about the status lines, and no output is lost. They are set up again when the terminal's size changes.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _WHOLE = "\x1b[r"
 _ERASE_BELOW = "\x1b[J"
 _ERASE_LINE = "\x1b[2K"
 _DOWN = "\x1bD"
-"""Moves the cursor a row down in the same column; at the bottom everything scrolls."""
+"""Moves the cursor a row down in the same column. If it is in the last row, everything scrolls up."""
 
 _on_the_terminal = threading.Lock()
-"""Held by the program whose lines are shown, so that two programs don't write there at the same time."""
+"""A lock of the program whose lines are shown, so that two programs don't write lines at the same time."""
 
 
 class _DrawnLines(NamedTuple):
@@ -71,8 +71,8 @@ class StatusLines:
         self._lines: Sequence[Text] = [Text(f"{title} · starting", "bold")]
         self._drawn = _DrawnLines(0, 0, [])
         self._is_shown = False
-        # Threads must not mix their escape sequences. After `close`, no thread may draw any more: its lines
-        # would remain in the middle of the next output.
+        # Threads must not mix their escape sequences. After `close`, no thread may draw any more, because its
+        # lines would stay in the middle of later output.
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
 
@@ -83,11 +83,12 @@ class StatusLines:
         ).start()
 
     def draw(self) -> None:
-        """Show the lines if something changed; do nothing if the terminal refuses."""
+        """Show the lines if something changed. Do nothing if the terminal refuses."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             if self._is_closed.is_set():
                 return
-            # Another program may show its lines there. Don't wait for it to end: the next call tries again.
+            # Another program may show its lines there. Don't wait for its end, because the next call tries
+            # again.
             self._is_shown = self._is_shown or _on_the_terminal.acquire(blocking=False)
             if not self._is_shown:
                 return
@@ -108,7 +109,7 @@ class StatusLines:
             self._write(text)
 
     def close(self) -> None:
-        """Release the terminal: the next output goes below the last one."""
+        """Release the terminal. Later output goes right below the last output."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._is_closed.set()
             if self._is_shown:
@@ -140,7 +141,7 @@ class StatusLines:
 
 
 def on(stream: TextIO, title: str) -> StatusLines | None:
-    """Return status lines on a terminal; None if the stream is not a terminal with a movable cursor."""
+    """Return status lines on a terminal. None if the stream is not a terminal with a movable cursor."""
     console = Console(file=stream)
     if not console.is_terminal or console.is_dumb_terminal or not stream.isatty():
         return None

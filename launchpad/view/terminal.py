@@ -5,7 +5,7 @@
     flows      calls between groups, by method, the most calls first
     log        the last lines of the chosen worker, or the stacks of its threads
 
-One thread looks at the program, and waits between two looks. Everything is drawn in textual's thread.
+One thread looks at the program at intervals. Everything is drawn in textual's thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from launchpad.view.looks import (
 )
 
 _FOLDED_FROM = 9
-"""The number of workers from which a group is folded into one row at first."""
+"""A group of at least this many workers is folded into one row at first."""
 
 _FLOWS = 50
 _LINES = 200
@@ -73,7 +73,7 @@ class Top(App[None]):
 
     Args:
         client: A client of the control endpoint, or an object with the same methods.
-        title: The program that is shown: `atari, run atari-1121-091533-3cf4, local_mp`.
+        title: A text about the program, for example `atari, run atari-1121-091533-3cf4, local_mp`.
         interval_s: Seconds between two looks.
         within_s: Seconds that workers may take to answer at each look.
     """
@@ -101,7 +101,7 @@ class Top(App[None]):
         self._within_s = within_s
         self._has_ended = threading.Event()
         self._look: Look | None = None
-        # Groups that the user has folded or unfolded.
+        # The groups that the user has folded or unfolded.
         self._toggled: set[str] = set()
         self._stacks_of = ""
         self._shown = ""
@@ -181,7 +181,7 @@ class Top(App[None]):
 
     @work(thread=True)
     def _watch(self) -> None:
-        """Look at the program until it, or the view, has ended."""
+        """Look at the program until the program or the view has ended."""
         observer = Observer(self._client, self._within_s)
         while not self._has_ended.is_set():
             try:
@@ -197,7 +197,7 @@ class Top(App[None]):
         return self.query_one(f"#{name}", DataTable)
 
     def _chosen(self) -> WorkerRow | None:
-        """Return the worker in the cursor's row; for a group, its first worker."""
+        """Return the worker in the cursor's row. If this is the row of a group, return its first worker."""
         table = self._table("workers")
         if self._look is None or not table.is_valid_row_index(table.cursor_row):
             return None
@@ -271,8 +271,8 @@ class Top(App[None]):
             self._show_text("\n".join(lines), "")
 
     def _show_text(self, text: str, stacks_of: str) -> None:
-        """Show a log or stacks, unless the user wants to see something else by now."""
-        # Unchanged text stays: redrawing it would undo the user's scrolling at each look.
+        """Show a log or stacks, unless the user has chosen something else in the meantime."""
+        # Don't draw unchanged text again, because this would undo the user's scrolling at each look.
         if stacks_of == self._stacks_of and text != self._shown:
             self._shown = text
             log = self.query_one("#log", RichLog)

@@ -20,7 +20,7 @@ from launchpad.telemetry.trace import Trace
 MOST_ROWS = 40
 _MOST_BARS = 4_000
 _PIXELS = 800
-"""The assumed width of the picture: bars less than one of its pixels apart are drawn as one."""
+"""The assumed width of the picture. Bars that are less than one pixel apart are drawn as one bar."""
 
 _TICKS = 4
 _DAY_S = 86_400
@@ -32,7 +32,7 @@ _LANES = {
     "answer": (1, "answer"),
     "coroutine": (1, "answer"),
 }
-"""The category of a trace's event → its lane, and its style's class."""
+"""Maps the category of a trace's event to its lane, and the class of its style."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Bar:
     """A bar between two times, by the clock of its time line.
 
     Attributes:
-        look: Its style's class.
-        text: The text inside it, as far as there is room.
-        title: The text shown when the mouse is over it.
+        look: The class of its style.
+        text: The text inside the bar, as far as there is room.
+        title: The text that is shown while the mouse is over the bar.
     """
 
     began: float
@@ -62,12 +62,12 @@ class Row:
 
 @dataclass(frozen=True)
 class TimeLine:
-    """A time line: rows on one clock.
+    """A time line: rows by the same clock.
 
     Attributes:
-        tick: Formats a time.
-        looks: Class → its meaning, for the legend.
-        note: A sentence about what is not shown; empty if everything is.
+        tick: A function that formats a time.
+        looks: Maps each class of style to its meaning, for the legend.
+        note: A sentence about what is not shown. Empty if everything is shown.
     """
 
     rows: Sequence[Row]
@@ -82,7 +82,7 @@ class TimeLine:
 
         Args:
             name: The id of its HTML element.
-            href: Returns the path of a worker's page.
+            href: A function that returns the path of a worker's page.
         """
         length = self.ended - self.began
         times = [self.began + length * number / _TICKS for number in range(_TICKS + 1)]
@@ -120,11 +120,13 @@ class TimeLine:
 
 
 def of_attempts(history: RunHistory, now: float, *, has_ended: bool) -> TimeLine:
-    """Return a time line of attempts, by the wall clock: workers with failures first, then with restarts.
+    """Return a time line of attempts, by the wall clock.
+
+    Workers with failures are first, followed by workers with restarts.
 
     Args:
         now: The current time, in seconds since 1970.
-        has_ended: True if the run has ended; then the time line ends with the last known event.
+        has_ended: True if the run has ended. In this case, the time line ends with the last known event.
     """
     by_worker: dict[str, list[AttemptRecord]] = {}
     times: list[float] = []
@@ -159,7 +161,7 @@ def of_attempts(history: RunHistory, now: float, *, has_ended: bool) -> TimeLine
 
 
 def _unrest(attempts: Sequence[AttemptRecord]) -> tuple[int, int]:
-    """Return a sort key that puts workers with failures first, then those with restarts."""
+    """Return a sort key that puts workers with failures first, followed by workers with restarts."""
     failed = sum(a.outcome is not None and a.outcome.is_failure for a in attempts)
     return -failed, -attempts[-1].attempt
 
@@ -175,7 +177,7 @@ def _of_attempt(attempt: AttemptRecord, end: float) -> list[Bar]:
     bars = [Bar(attempt.began, ready, "starting", f"attempt {attempt.attempt}: starting")]
     if attempt.ready is not None or outcome is not None:
         text = f"{attempt.attempt}" if look == "running" else f"{attempt.attempt} {look}"
-        # An attempt that never was ready has the colour of its end throughout.
+        # If an attempt never was ready, its whole bar has the colour of its end.
         bars = bars if attempt.ready is not None else []
         began = attempt.began if attempt.ready is None else ready
         bars.append(Bar(began, attempt_end, look, title, text))
@@ -257,7 +259,7 @@ def _joined(bars: Sequence[Bar], pixel: float) -> list[Bar]:
 
 
 def _as_one(bars: Sequence[Bar]) -> Bar:
-    """Return one bar over the time of all these, which are of the same look, the earliest first."""
+    """Return one bar for the time of all these bars. They have the same look, and the earliest is first."""
     first = bars[0]
     if len(bars) == 1:
         return first

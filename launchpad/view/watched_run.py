@@ -1,11 +1,11 @@
-"""WatchedRun: a run for the browser's pages, observed while it runs, and read from its files afterwards.
+"""WatchedRun: a run for the browser's pages. It is observed while it runs, and later read from its files.
 
     control endpoint ── status, 4 times a second ──▶ a thread ─┐
                      ── metrics, once a second   ──▶ a thread ─┴─▶ WatchedRun ◀── pages
     log directory    ── history.json, logs       ──────────────────────┘
 
-Looking costs CPU time, so looks take at most a twentieth of the time: if a look is slow, the next one comes
-later.
+Looking costs CPU time. So looks take at most a twentieth of one CPU's time: if a look is slow, the next one
+comes later.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _KEPT_S = 3600
 _SAMPLES = 360
 _AGAIN_S = 1.0
 _SILENT_S = 30.0
-"""Seconds until a silent run is asked again, and until a silent run on a cluster counts as ended."""
+"""Seconds until a run that doesn't answer is asked again; and until it counts as ended if it is on a cluster.
+"""
 
 _REMOTE_LOG_S = 5.0
 """Seconds between fetches of a worker's log from a cluster, while a page shows it."""
@@ -50,21 +51,23 @@ _WITHIN_S = 2.0
 """Seconds that workers may take to answer."""
 
 _TRACED_S = 30.0
-"""Seconds beyond the recording that a program may take to answer."""
+"""Seconds that a program may take, after the recording, to answer."""
 
 Connect = Callable[[RunRecord], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A point of a chart for a program or a worker, over the time since the previous sample.
+    """A point of a program's or a worker's charts, about the time since the previous sample.
 
     Attributes:
         at: The time, in seconds since 1970.
-        calls_per_s, errors_per_s: The rates of calls and errors; for a worker, of the calls that it made.
-        cpu_percent, memory_bytes: None if unknown, or for a worker that shares the launcher's process.
-        gpu_percent: The average over all workers that have GPUs; None if no worker has any.
-        gpu_memory_bytes: Only for a worker. None for a program, because workers may report the same GPU.
+        calls_per_s, errors_per_s: The rates of calls and errors. For a worker, of the calls that it made.
+        cpu_percent, memory_bytes: The CPU time and memory that are used. None if these are unknown, or if the
+            worker shares the launcher's process.
+        gpu_percent: The average over all workers that have GPUs. None if no worker has GPUs.
+        gpu_memory_bytes: The GPU memory that a worker uses. None for a program, because several workers may
+            report the same GPU.
     """
 
     at: float
@@ -78,22 +81,22 @@ class Sample:
 
 @dataclass
 class Samples:
-    """The samples of the last hour: about one a second for the program, one every ten for each worker."""
+    """The samples of the last hour: about one a second for the program, one every ten seconds for workers."""
 
     program: deque[Sample] = field(default_factory=lambda: deque(maxlen=_KEPT_S))
     workers: dict[str, deque[Sample]] = field(default_factory=dict)
     _workers_at: float = 0.0
     _counted: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Worker → its calls and errors since the program began, at its last sample."""
+    """Maps each worker to its calls and errors from the program's beginning until the last sample."""
 
     def add(self, look: Look, flows: Sequence[EdgeStats], total: Metrics) -> None:
-        """Add samples of what is seen now: `flows` between groups, and `total` since the program began."""
+        """Add samples from a look, from the `flows` between groups, and from the `total` metrics so far."""
         now = time.time()
         metrics = look.metrics
         if metrics is None:
             return
         usages = [worker.usage for worker in look.workers if worker.usage is not None]
-        # Workers that are threads of one process each report that process, so count it once.
+        # If workers are threads of one process, each of them reports this process. Count it only once.
         if not usages:
             processes = [w.process for w in metrics.workers if w.process is not None]
             usages = processes[:1]
@@ -139,18 +142,19 @@ class WatchedRun:
 
     Args:
         record: The record of the run.
-        connect: Connects to its control endpoint, as `launchpad.cli.runs.connected` does.
+        connect: A function that connects to the run's control endpoint, as `launchpad.cli.runs.connected`
+            does.
         may_control: True if pages may stop the run, and restart its workers.
 
     Attributes:
         version: A number that grows whenever there is something new.
         states_version: A number that grows whenever the state of a worker changes.
-        look: The last look; None before the first one.
+        look: The last look. None before the first look.
         total: The metrics since the run began.
         flows: The calls between groups since the previous look, by method, the most calls first.
-        total_flows: The same since the run began.
-        has_ended: True if it no longer runs, or can no longer be reached.
-        why_unseen: The reason why it could not be observed, for the user.
+        total_flows: The calls between groups since the run began, in the same form.
+        has_ended: True if the run has ended, or can no longer be reached.
+        why_unseen: The reason, for the user, why the run could not be observed.
         samples: The samples of the last hour.
     """
 
@@ -171,8 +175,7 @@ class WatchedRun:
         self._rows: Sequence[Mapping[str, Any]] = ()
         self._is_closed = threading.Event()
         self._connected = threading.Event()
-        # Both threads replace `look`. Without the lock, one of them could put back what the other has
-        # replaced.
+        # Both threads replace `look`. Without the lock, one of them could undo a replacement of the other.
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 
@@ -282,19 +285,19 @@ class WatchedRun:
         return self.client()
 
     def _watch_states(self) -> None:
-        """Connect to the run, and watch the states of its workers, in the first thread."""
+        """Connect to the run, and watch the states of its workers. The first thread runs this."""
         seen_at = time.monotonic()
         while not self._is_closed.is_set():
             try:
                 with self._connect(self.record) as client:
-                    # Set the client first: threads that wait for `_connected` use it at once.
+                    # Set the client first, because threads that wait for `_connected` use it at once.
                     self._client = client
                     self._connected.set()
                     while not self._is_closed.is_set():
                         self._look_and_wait(self._see_states, _STATUS_S)
                         seen_at = time.monotonic()
             except Exception as error:
-                # Catch all, because the errors depend on the cluster.
+                # Catch all errors, because the possible errors depend on the cluster.
                 self.why_unseen = str(error)
             is_silent = self.is_remote and time.monotonic() > seen_at + _SILENT_S
             if is_silent or not (self.is_remote or self.record.is_running):
@@ -304,7 +307,7 @@ class WatchedRun:
 
     def _end(self, why_unseen: str) -> None:
         """Record that the run has ended, and read its last state from its files."""
-        # Set this first: `history` then reads the run's files, and does not call the run.
+        # Set this first, so that `history` reads the run's files instead of calling the run.
         self.has_ended = True
         self.why_unseen = why_unseen
         self._connected.set()
@@ -374,7 +377,7 @@ class WatchedRun:
 
     def _see_numbers(self, observer: Observer) -> None:
         numbers = observer.numbers()
-        # This run never has metrics, so there is nothing to watch.
+        # Without numbers, this run never has metrics, so there is nothing to watch.
         if numbers is None:
             self._is_closed.wait()
             return
@@ -385,7 +388,7 @@ class WatchedRun:
             self.total = observer.total
             self.flows = flows
             self.total_flows = total_flows
-            # This thread may be the first to see the run. Then there is no look yet to add numbers to.
+            # If this thread is the first to see the run, there is no look yet that numbers could be added to.
             if self.look is not None:
                 self.look = Look.of(self._rows, numbers)
                 self.samples.add(self.look, flows, observer.total or numbers)

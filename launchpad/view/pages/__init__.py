@@ -1,1 +1,1 @@
-"""The pages that `launchpad view` shows in a browser, by NiceGUI: a file for each."""
+"""The pages that `launchpad view` shows in a browser. Each page has a file, and is built with NiceGUI."""

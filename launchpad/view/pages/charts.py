@@ -1,4 +1,4 @@
-"""Charts of the last hour: of the program, or of a worker."""
+"""Charts of a program, or of a worker, for the last hour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launchpad.view.pages import frame
 from launchpad.view.watched_run import Sample, WatchedRun
 
 _POINTS = 150
-"""The most points in a chart. In the chart of a whole hour, there is one for each 30 s."""
+"""The most points in a chart. The chart of a whole hour has one point for each 30 s."""
 
 _AGAIN_S = 1.0
 _WIDTHS_S = (1, 2, 5, 10, 15, 30)
@@ -141,7 +141,7 @@ def _options(quantity: _Quantity, values: _Values) -> dict[str, Any]:
 
 
 def _unit(quantity: _Quantity, values: Iterable[float]) -> tuple[str, float]:
-    """Return the unit of a chart and its size. For bytes, it is one in which the largest value is short."""
+    """Return the unit of a chart, and the unit's size. For bytes, the unit makes the largest value short."""
     if quantity.unit != "B":
         return quantity.unit, 1.0
     return formatting.size_unit(max(1.0, *values))

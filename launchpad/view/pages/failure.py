@@ -1,4 +1,4 @@
-"""The page of a failure: its first cause with traceback and last lines, and the failures that followed."""
+"""The page about a failure: its first cause with traceback and last lines, and the failures that followed."""
 
 from __future__ import annotations
 

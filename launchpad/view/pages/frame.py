@@ -17,7 +17,7 @@ from launchpad.errors import LaunchpadError
 from launchpad.view.watched_run import WatchedRun
 
 LOOK_S = 0.25
-"""Seconds between two checks of a page for changes."""
+"""How often, in seconds, a page is checked for changes."""
 
 _SHARE = 0.05
 """The share of a core that drawing a page may take."""
@@ -30,7 +30,7 @@ class Cell:
     """A cell of a table.
 
     Attributes:
-        href: The address of the page to which its text links; empty for text without a link.
+        href: The address of the page that the text links to. Empty for text without a link.
         css: The CSS classes of the cell.
         key: The cell's `data-key`, by which the page recognizes a click on it.
         folded: More text, which is shown after a click on `text`.
@@ -146,7 +146,7 @@ def add_stop(run: WatchedRun) -> None:
 
 
 def add_restart(run: WatchedRun, worker: str) -> None:
-    """Add a button that restarts a worker. Do nothing if the page is read-only, or cannot restart it."""
+    """Add a button that restarts a worker. Do nothing if the page is read-only, or the worker can't restart."""
     if not run.may_control or run.is_remote or worker not in run.record.workers:
         return
 
@@ -176,7 +176,7 @@ def show_while_it_runs(run: WatchedRun, element: ui.element) -> None:
 
 
 def on_change(version: Callable[[], object], show: Callable[[], Awaitable[None]]) -> None:
-    """Call `show` soon after now, and again whenever `version` returns another value.
+    """Call `show` within a moment, and again whenever `version` returns another value.
 
     If `show` takes long, for example to draw thousands of edges, it is called less often.
     """

@@ -22,8 +22,8 @@ _ON_PRESS = (
     "(e) => { const part = e.target.closest('[data-key]');"
     " if (part && e.button === 0 && !e.ctrlKey && !e.metaKey) emit(part.dataset.key); }"
 )
-"""The handler for a press of the mouse button. A click would be lost if the page redraws its element before
-the user releases the button."""
+"""The handler for a press of the mouse button. Clicks are not handled, because a click would be lost if the
+page redrew its element before the user releases the button."""
 EDGES = "FROM TO METHOD #CALLS #CALLS/S #p50 #p99 #BYTES/S #ERRORS #IN-FLIGHT".split()
 _WORKERS = ["WORKER", "STATE", "#ATTEMPT", "#CPU", "#MEM", "#THREADS", "LAST END"]
 
@@ -89,7 +89,7 @@ def _edges(run: WatchedRun) -> str:
 
 
 def edge_row(total: EdgeStats, now: EdgeStats) -> list[str | Cell]:
-    """Return a row about an edge: `total` counts since the program began, `now` since the previous look."""
+    """Return a row about an edge. `total` counts since the program began, `now` since the previous look."""
     errors = number(f"{total.errors:,}", "failed" if total.errors else "")
     return [
         total.caller,
@@ -106,7 +106,7 @@ def edge_row(total: EdgeStats, now: EdgeStats) -> list[str | Cell]:
 
 
 def _workers(run: WatchedRun, look: Look, unfolded: set[str]) -> str:
-    """Return the table of workers: a row for each group, and rows for the workers of unfolded groups."""
+    """Return the table of workers. It has a row for each group, and for each worker of unfolded groups."""
     rows: list[Sequence[str | Cell]] = []
     for label, workers in look.groups.items():
         if len(workers) > 1:

@@ -1,4 +1,4 @@
-"""The list of all runs, running or ended with their logs kept; and the page that shows it."""
+"""The list of all runs, and the page that shows it. Ended runs are listed while their logs are kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AGAIN_S = 5.0
 
 
 class RunList:
-    """All runs, some of which are watched. Methods may be called from any thread.
+    """A list of all runs. Some of them are watched. Methods may be called from any thread.
 
     Args:
         find_all: A function that returns the runs, the newest last.
@@ -36,8 +36,8 @@ class RunList:
         self._connect = connect
         self._may_control = may_control
         self._watched: dict[str, WatchedRun] = {}
-        # Two pages may ask for the same run at once. Only one WatchedRun, with its threads, may be made for
-        # it.
+        # Two pages may ask for the same run at once. There must be only one WatchedRun, with its threads, for
+        # this run.
         self._lock = threading.Lock()
 
     def records(self) -> list[RunRecord]:

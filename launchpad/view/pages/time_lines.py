@@ -19,7 +19,7 @@ from launchpad.view.watched_run import WatchedRun
 
 _RECORDED_S = 2.0
 _GROW_S = 5.0
-"""Seconds after which the page redraws the bars of running attempts, which have become longer."""
+"""How often, in seconds, the page redraws the bars of running attempts, because they have become longer."""
 
 
 class _Recording(NamedTuple):
@@ -52,7 +52,7 @@ def show(run: WatchedRun) -> None:
 
 
 def _add_calls(run: WatchedRun) -> None:
-    """Add a button that records calls, a picture of the recording, and one that saves it for Perfetto."""
+    """Add a button that records calls, a picture of the recording, and a button to save it for Perfetto."""
     frame.section("calls")
     with ui.element("div").classes("bar"):
         record = frame.button(f"record {_RECORDED_S:g} s", "record")
@@ -79,7 +79,7 @@ def _add_calls(run: WatchedRun) -> None:
         about.text = f"recording for {_RECORDED_S:g} s …"
         try:
             recording = await threads.io_bound(trace)
-            # It is None if the view ends while the thread records.
+            # The recording is None if the view ends while the thread records.
             if recording is not None:
                 summary.text = recording.summary
                 calls.content = recording.picture

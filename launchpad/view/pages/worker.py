@@ -140,14 +140,14 @@ def _stacks(run: WatchedRun, name: str) -> str:
 
 
 def _add_log(run: WatchedRun, name: str) -> None:
-    """Add the end of the log: the last lines, or the last with a text in them. It can follow new lines."""
+    """Add the end of the log: the last lines, or the last lines with a text. It can follow new lines."""
     with ui.element("div").classes("bar"):
         frame.section("log")
         search = ui.input(placeholder="search").props("dense")
         follow = ui.checkbox("follow", value=True)
     with ui.scroll_area().classes("log") as area:
         log = frame.shown_text().props("id=log")
-    # The version of the log that is shown, and the text that its lines contain.
+    # The version of the log that is shown, and the text that the shown lines contain.
     shown_log: tuple[object, str] | None = None
 
     async def look() -> None:
