@@ -146,7 +146,7 @@ def add_stop(run: WatchedRun) -> None:
 
 
 def add_restart(run: WatchedRun, worker: str) -> None:
-    """Add a button that restarts a worker. Do nothing if the page is read-only, or the worker can't restart."""
+    """Add a button that restarts a worker, unless the page is read-only or cannot restart this worker."""
     if not run.may_control or run.is_remote or worker not in run.record.workers:
         return
 
