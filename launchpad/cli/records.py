@@ -36,7 +36,7 @@ _MORE_S = 30.0
 
 @dataclass
 class LogFilter:
-    """A filter for the lines of one worker's log. It must get them in order.
+    """A filter for the lines of one worker's log. It must get the lines in order.
 
     Logs are the output of workers, and don't have times of their own. But many lines begin with a time, for
     example those of `logging`, absl, loguru or structlog. A line without a time is as old as the line before

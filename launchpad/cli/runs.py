@@ -118,7 +118,7 @@ def has_ended(run: RunRecord) -> bool:
 
 
 def matching(runs: Sequence[RunRecord], word: str | None) -> list[RunRecord]:
-    """Return the runs that a word on the command line matches. None matches all runs."""
+    """Return the runs that a word on the command line matches. Without a word, return all runs."""
     if word is None:
         return list(runs)
     exact = [run for run in runs if word in (run.run_id, run.program, str(run.pid))]
@@ -141,7 +141,7 @@ def only(
 
 
 def workers_of(run: RunRecord, label: str | None) -> list[str]:
-    """Return the workers of a group, or the worker with this name. Return all workers for None.
+    """Return the workers of a group, or the worker with this name. Without a label, return all workers.
 
     Raises:
         CommandError: there is no such group or worker.

@@ -110,7 +110,7 @@ class Collective:
         Args:
             x: A value with the same structure, shapes and types on all ranks.
             op: `sum`, `mean`, `max`, `min` or `prod`. `mean` needs floating-point or complex values.
-            out: The memory for the result. This requires that `x` is a single array, and may be `x` itself.
+            out: The memory for the result, which may be `x` itself. Only possible if `x` is a single array.
         """
         _check_op(op)
 
@@ -471,7 +471,7 @@ def _new(leaf: Leaf, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
 
 
 def _layout(x: Any, leaves: Sequence[Leaf], *, with_shapes: bool = True) -> str:
-    """Describe the structure, types and shapes in a short text, which differs if any of them differ."""
+    """Describe the structure, types and shapes in a short text. If any of them differ, the texts differ."""
     names = (trees.spec_text(leaf.flat.dtype, leaf.shape if with_shapes else ()) for leaf in leaves)
     text = trees.described(trees.flatten(x, []), names)
     if len(text) <= _SHOWN and text.isascii():

@@ -45,7 +45,7 @@ ROW = 1 << 20
 """Bytes of each rank's chunk in shared memory. It is at least SMALL, and a multiple of the page size."""
 
 TINY = 56 << 10
-"""Arrays up to this size, in bytes, are copied into the message, because that is quicker than out of band."""
+"""Arrays up to this size, in bytes, are copied into the message. Sending them out of band would be slower."""
 
 MANY = 8
 """The largest number of ranks for which every rank exchanges data with every other rank."""

@@ -141,7 +141,7 @@ class Generation:
     def note_stop(self) -> None:
         """Note that a member has left because the program stops or the group restarts.
 
-        Waits for this member end.
+        This ends waits for the member.
         """
         with self._lock:
             self._is_stopping = True

@@ -259,9 +259,9 @@ class Mailbox:
             self._sleepers.add(sleeper)
 
     def reason_to_end(self, ranks: Sequence[int]) -> BaseException | None:
-        """Return the error that ends a wait for these ranks, if all waits have ended or a rank has returned.
+        """Return the error that ends a wait for these ranks, or None.
 
-        Otherwise return None.
+        There is an error if `end` was called, or if one of the ranks has returned.
         """
         error = self._error
         if error is not None:

@@ -117,8 +117,8 @@ class Membership:
     def join(self, newcomer: Session) -> list[tuple[Session, Event]]:
         """Add a session. It replaces an earlier one of the same replica.
 
-        If both sessions have the same attempt of the replica, it goes on to the next generation. Otherwise
-        the earlier attempt has died.
+        If both sessions are of the same attempt, the replica goes on to the next generation. Otherwise the
+        earlier attempt has died.
         """
         events: list[tuple[Session, Event]] = []
         for earlier in [s for s in self._sessions if s.replica == newcomer.replica]:

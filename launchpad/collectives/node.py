@@ -89,7 +89,7 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
         siblings: Sequence[Node[Any]],
         add_worker: Callable[[Node[Any], str], Handle[Any]],
     ) -> None:
-        """Add this node to the ranks of its group. The first one also adds the rendezvous.
+        """Add this node to the ranks of its group. The group's first node also adds the rendezvous.
 
         Raises:
             DefinitionError: the other nodes of the group have another backend.

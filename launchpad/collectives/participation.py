@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class End:
-    """The end of this rank's work in one generation: its result, or True if the rank goes on to the next."""
+    """The end of this rank's work in one generation: its result, unless the rank goes on to the next one."""
 
     result: Any = None
     goes_on: bool = False

@@ -5,8 +5,8 @@
            ◀──────── its answer ◀───────────────────◀── mailbox ◀── reply
 
 A call of `put` returns when its message is in the mailbox. From then on, the sender may change the data. A
-call of `swap` carries a message in each direction, and takes as long as one message. Between processes of
-one host, arrays of 80 KiB and more go through shared memory.
+call of `swap` carries a message in each direction, and costs as much as one message. Between processes of one
+host, arrays of 80 KiB and more go through shared memory.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Port:
 
 
 def _stopping(generation: int) -> PeerFailed:
-    """Return the error for a caller. Not the caller's worker, but this worker, was asked to stop."""
+    """Return the error for a caller. It says that this worker, not the caller's, was asked to stop."""
     return PeerFailed("that rank is asked to stop", generation=generation)
 
 

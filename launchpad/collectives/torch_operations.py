@@ -264,7 +264,7 @@ class TorchOperations(Operations):
             raise cause from error
 
     def _wait(self, work: Any, name: str, limit_s: float) -> None:
-        """Wait for an operation of gloo, in short waits: gloo allows to end a wait and to repeat it."""
+        """Wait for an operation of gloo, in short waits. A wait in gloo can time out and be repeated."""
         generation = self._generation
         began = time.monotonic()
         returned_at = None

@@ -290,7 +290,7 @@ def _layers(
 
 
 def _ranks(units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]) -> dict[_Unit, int]:
-    """Return the number of each unit's layer. A unit is after its callers; in a cycle, only after some."""
+    """Return the number of each unit's layer. It is after its callers or, in a cycle, after some of them."""
     callers: dict[_Unit, list[_Unit]] = {unit: [] for unit in units}
     for a, b in calls:
         callers[b].append(a)

@@ -35,7 +35,10 @@ class Node(abc.ABC, Generic[HandleT]):
     """
 
     stops_last = False
-    """True if the node is asked to stop only when all others have ended, or half of their time is over."""
+    """True if the node stops last.
+
+    The supervisor asks it to stop when all other workers have ended, or half of their time to stop is over.
+    """
 
     def __init__(self) -> None:
         self.addresses: list[Address] = []

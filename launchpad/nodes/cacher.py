@@ -122,7 +122,7 @@ class Cache:
         self._lock = threading.Lock()
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the answer. The first call with a key gets it from the target, later calls get the copy.
+        """Return the answer. The first call with a key gets it from the target; later calls get the copy.
 
         Raises:
             StaleError: the copy is older than `stale_s`.
@@ -181,7 +181,7 @@ class Cache:
                     value = _check(call.result(), entry.method)
                     entry.answer = (value, called_at)
                     entry.last_error = None
-                except BaseException as error:  # a cancelled call too
+                except BaseException as error:  # This includes a cancelled call.
                     entry.last_error = error
 
         pending: Future[Any]

@@ -83,7 +83,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
 
         Raises:
             TypeError: a transform is of another type.
-            DefinitionError: there is more than one of Record and Replay.
+            DefinitionError: more than one of the transforms is a Record or a Replay.
         """
         new = type(self)(
             cast("Node[Any]", self.node), self._address, self._client_kwargs, self._idempotent
@@ -178,8 +178,8 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
             that if there is a `run()`, it keeps that thread, and calls run in another thread.
 
     Raises:
-        DefinitionError: raised by `add_node`: with `one_at_a_time`, the object has a `run()`, or methods that
-            run in threads of their own (`async def` or batched ones).
+        DefinitionError: `one_at_a_time` is True, but the object has a `run()`, or methods that run in threads
+            of their own (`async def` or batched ones). `add_node` raises this error.
     """
 
     _may_be_configured = True

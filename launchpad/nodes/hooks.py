@@ -1,6 +1,6 @@
 """The methods of a node's object that a worker calls by their names.
 
-These keep the object's state over a restart, or until the next launch:
+These methods keep the object's state over a restart, or until the next launch:
 
     save()             returns None if it saved the state itself, for example in `lp.current().state_dir`;
                        otherwise returns the state, and the worker saves it
@@ -8,8 +8,8 @@ These keep the object's state over a restart, or until the next launch:
     restore(saved)     gets what `save()` returned, if it returned anything
     restore(saved=None)    covers both cases: gets what `save()` returned, or no argument
 
-These release what the object holds when an attempt ends cleanly; the worker calls the first of them that the
-object has:
+These methods release what the object holds when an attempt ends cleanly. The worker calls the first of them
+that the object has:
 
     close()
     __aexit__, __exit__    called as at the end of a `with` block without an exception; not called on a lock

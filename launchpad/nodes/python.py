@@ -60,7 +60,7 @@ class ConstructorNode(Node[HandleT]):
     def check_definition(self, *, is_final: bool = True) -> None:
         """Check that the constructor takes these arguments.
 
-        Unless `is_final`, some may be missing, because they may still be set.
+        If `is_final` is False, arguments may be missing, because they may still be set.
         """
         run = getattr(type(self), "run", None)
         if run is not None:

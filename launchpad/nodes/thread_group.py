@@ -56,7 +56,7 @@ class RunColocated(Executable):
         return self._run if any(node_thread.has_run for node_thread in self._threads) else None
 
     def save(self) -> None:
-        """Save each executable in its own context, under whose name it later looks for its saved state."""
+        """Save each executable in its own context. It looks for its saved state under this context's name."""
         self._interrupt(lambda: not self._busy())
         for node_thread in self._threads:
             with context.entered(node_thread.context):

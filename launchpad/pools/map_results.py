@@ -18,7 +18,7 @@ class MapFeed:
     Args:
         work: The calls of the map, as the pool schedules them.
         calls: The calls to read. There may be no end to them.
-        ahead: A function that returns how many calls without a taken result there may be.
+        ahead: A function that returns how many calls may be read before their results are taken.
         add: A function that hands calls to the pool.
     """
 
@@ -36,7 +36,7 @@ class MapFeed:
         self.n_open = 0
         """The number of calls whose results were not taken yet."""
         self.error: Exception | None = None
-        """The error of the iterables or of pickling that ended the reading, after the calls before it."""
+        """The error of the iterables, or of pickling, that ended the reading. Earlier calls still run."""
 
     def fill(self) -> None:
         """Read as far ahead as allowed, unless there was an error."""

@@ -224,7 +224,7 @@ class QueueServer:
                 self.contents.reopen(worker, attempt)
 
     def worker_restarted(self, worker: str, attempt: int) -> None:
-        """Handle the supervisor's report that a worker is restarted after this attempt, after all."""
+        """Handle the supervisor's later report that a worker is restarted after this attempt."""
         with self._calls.changing():
             self.contents.reopen(worker, attempt)
 

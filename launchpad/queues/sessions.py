@@ -68,7 +68,7 @@ class ConsumerSession(QueueClientSession):
         return unpack(self.chunk.popleft())
 
     def next_many(self, n: int) -> list[Any]:
-        """Return up to n items. Stop before an item that cannot be unpacked; if it is the first, raise."""
+        """Return up to n items. Stop before an item that cannot be unpacked; raise if it is the first one."""
         values: list[Any] = []
         for item in itertools.islice(self.chunk, n):
             try:

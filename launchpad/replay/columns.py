@@ -31,10 +31,10 @@ class SampleInfo(NamedTuple):
 
     Attributes:
         key: The item's key, for `update_priorities` and `delete`.
-        probability: The probability with which it was chosen, for importance weights.
-        table_size: The number of items in the table when it was sampled.
+        probability: The probability with which the item was chosen, for importance weights.
+        table_size: The number of items in the table when the item was sampled.
         priority: The item's priority when it was sampled.
-        times_sampled: How often it has been sampled, including this time.
+        times_sampled: How often the item has been sampled, including this time.
     """
 
     key: Any

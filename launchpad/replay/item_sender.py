@@ -170,7 +170,7 @@ class ItemSender(ClientSession):
                 )
 
     def raise_refusal(self) -> None:
-        """Raise the error of an item that a table refused, once. This sends nothing."""
+        """Raise the error of a refused item if there is one, but only once. This sends nothing."""
         with self.lock:
             refusal = self._refusal
             self._refusal = None

@@ -47,10 +47,10 @@ class NStepWriter(EpisodeWriter):
         R = r_t + g·d_t·r_{t+1} + … + g^(n-1)·d_t…d_{t+n-2}·r_{t+n-1}
         D = g^(n-1) · d_t…d_{t+n-1}
 
-    D has one factor g less than R would suggest. The learner multiplies by it: target =
-    R + g·D·max Q(s_{t+n}). At the start of an episode, the writer also makes shorter transitions from s_0,
-    and at its end, shorter transitions to the last state. Each observation is sent once, although it is the
-    first of one transition and the last of another. (Hoffman et al., "Acme", arXiv 2006.00979.)
+    D has one factor g less than R would suggest. The learner multiplies by this factor:
+    target = R + g·D·max Q(s_{t+n}). At the start of an episode, the writer also makes shorter transitions
+    from s_0, and at its end, shorter transitions to the last state. Each observation is sent once, although
+    it is the first of one transition and the last of another. (Hoffman et al., "Acme", arXiv 2006.00979.)
 
     Example:
         with replay.n_step_writer("transitions", n=5, discount=0.99) as writer:

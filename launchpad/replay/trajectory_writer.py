@@ -94,7 +94,7 @@ class TrajectoryWriter:
 
     Args:
         client: The client of the node.
-        max_sequence_length: The number of steps to keep for items. Items can only contain the last steps.
+        max_sequence_length: The number of last steps to keep. Items can contain only these steps.
         items_per_call: The number of items to collect before they are sent. `flush` sends them earlier.
 
     Raises:

@@ -41,7 +41,8 @@ _KEPT_S = 3600
 _SAMPLES = 360
 _AGAIN_S = 1.0
 _SILENT_S = 30.0
-"""Seconds until a run that doesn't answer is asked again; and until it counts as ended if it is on a cluster.
+"""A run that doesn't answer is asked again after `_AGAIN_S` seconds. If the run is on a cluster, it counts as
+ended after `_SILENT_S` seconds without an answer.
 """
 
 _REMOTE_LOG_S = 5.0
