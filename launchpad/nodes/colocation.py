@@ -43,10 +43,10 @@ class Colocation(UnservedNode):
 
 
 class MultiThreadingColocation(Colocation):
-    """A colocation that runs several nodes as threads of one worker; they call each other through clients.
+    """A colocation that runs several nodes as threads of one worker.
 
-    When every node with something to run has ended, the servers in the colocation go on serving until the
-    program stops. If there are no servers, the worker ends.
+    The nodes call each other through clients. When every node with something to run has ended, the servers in
+    the colocation go on serving until the program stops. If there are no servers, the worker ends.
 
     Example:
         replay, learner = lp.CourierNode(Replay), lp.CourierNode(Learner)
@@ -59,9 +59,9 @@ class MultiThreadingColocation(Colocation):
             for all of them.
 
     Raises:
-        DefinitionError: a node is in it twice.
-        TypeError: something in it is not a node.
-        ValueError: it has no nodes, or holds a colocation.
+        DefinitionError: a node occurs twice in `nodes`.
+        TypeError: something in `nodes` is not a node.
+        ValueError: `nodes` is empty, or contains a colocation.
     """
 
     def __init__(self, nodes: Sequence[Node[Any]], return_on_first_completed: bool = False) -> None:
@@ -87,9 +87,9 @@ class MultiProcessingColocation(Colocation):
             replaces the group's restart policy.
 
     Raises:
-        DefinitionError: a node is in it twice.
-        TypeError: something in it is not a node.
-        ValueError: it has no nodes, holds a colocation, or has fewer than 0 retries.
+        DefinitionError: a node occurs twice in `nodes`.
+        TypeError: something in `nodes` is not a node.
+        ValueError: `nodes` is empty or contains a colocation, or the number of retries is less than 0.
     """
 
     def __init__(self, nodes: Sequence[Node[Any]], num_retries_on_failure: int = 0) -> None:

@@ -96,7 +96,7 @@ class ReplayClient:
     def sample(
         self, table: str, num_samples: int = 1, timeout_s: float | None = None
     ) -> list[ReplaySample]:
-        """Sample items and return them one by one; they may differ in structure.
+        """Sample items and return them one by one. The items may differ in structure.
 
         Returns:
             `num_samples` samples. If `timeout_s` passes first, fewer, but at least one.
