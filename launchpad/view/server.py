@@ -26,7 +26,7 @@ _HOST = "127.0.0.1"
 _END_S = 1
 _HEAD_S = 5.0
 _HEAD_BYTES = 64 << 10
-"""A connection's first head must arrive within `_HEAD_S` seconds. No head may have more than these bytes."""
+"""A connection's first head must arrive within `_HEAD_S` seconds. No head may have more bytes than this."""
 
 _AT_ONCE = 16
 _WAITING = 4096
