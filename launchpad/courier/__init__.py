@@ -10,11 +10,11 @@ Example:
 
 Each part is a package:
 
-    protocol    frames and the handshake      codec       values as bytes and buffers
+    protocol    messages and the handshake    codec       values as bytes and buffers
     security    tokens and certificates       transport   sockets of all kinds
     shm         large buffers on one host     telemetry   counters, statistics, spans
-    server      the end that is called        client      the end that calls
-    streams     items one after the other     batching    many calls at once
+    server      the side that is called       client      the side that calls
+    streams     items one after the other     batching    many calls answered at once
     grpc        calls over gRPC
 """
 

@@ -1,10 +1,10 @@
-"""Private memory for large buffers, reused once the arrays in it are gone.
+"""Private memory for large buffers. A block of memory is reused once the arrays in it are gone.
 
     allocate ──▶ array in use ──the last reference goes──▶ idle ──▶ allocate …
-                                                             └──▶ unmapped, when there is too much
+                                                             └──▶ unmapped, if too much is idle
 
-Fresh memory costs several times as much as a copy, because each of its pages faults when it is first
-touched.
+Filling fresh memory takes several times as long as copying to used memory, because each fresh page faults
+when it is first touched.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import mmap
 import weakref
 from collections.abc import Sequence
 
-_MAPPED_FROM = 256 << 10  # bytes; below that malloc is as good
+_MAPPED_FROM = 256 << 10  # bytes; for fewer, malloc is as good
 _HUGE_PAGE = 2 << 20
 _PAGE = 64 << 10
 _MAX_IDLE = 256 << 20  # bytes
@@ -33,8 +33,8 @@ def copies(buffers: Sequence[memoryview]) -> list[memoryview]:
     return result
 
 
-# One per process, like its memory. No lock guards it: `_give_back` may run inside the garbage
-# collector, in the middle of anything. Each operation on the list is atomic.
+# One list per process, like its memory. No lock guards the list, because `_give_back` may run inside the
+# garbage collector, in the middle of any other code. Each operation on the list is atomic.
 _idle: list[mmap.mmap] = []
 
 
@@ -43,18 +43,18 @@ def allocate(n: int) -> memoryview:
     if n < _MAPPED_FROM:
         return memoryview(bytearray(n))
     size = -(-n // _PAGE) * _PAGE
-    # Take the smallest idle block that fits, unless it is much too large: the array may live long, and the
-    # rest of the block is wasted until it is gone.
+    # Take the smallest idle block that fits, unless that block is much too large: its unused rest would be
+    # wasted until the array is gone, which may take long.
     for block in sorted(_idle, key=len):
         if size <= len(block) <= size + size // 4:
             try:
                 _idle.remove(block)
                 # A finalizer may have resurrected the array after `_give_back` was called. Resizing the
-                # block to its own size changes nothing, and fails while there is an array in it.
+                # block to its own size changes nothing, but fails while an array uses the block.
                 block.resize(len(block))
                 break
             except (ValueError, BufferError, SystemError):
-                # Another thread was faster; or there is an array; or this platform cannot resize.
+                # Another thread took the block, or an array uses it, or this platform cannot resize it.
                 continue
     else:
         try:
@@ -63,7 +63,7 @@ def allocate(n: int) -> memoryview:
             return memoryview(bytearray(n))
         if _HUGE is not None and size >= _HUGE_PAGE:
             with contextlib.suppress(OSError):  # the kernel was built without huge pages
-                # The length is rounded down, to include only whole huge pages.
+                # The length is rounded down to whole huge pages.
                 block.madvise(_HUGE, 0, size // _HUGE_PAGE * _HUGE_PAGE)
     import ctypes  # a process with a connection has imported it already
 
@@ -74,7 +74,7 @@ def allocate(n: int) -> memoryview:
 
 
 def _give_back(block: mmap.mmap) -> None:
-    """Keep a block that is no longer used for later. May be called inside the garbage collector."""
+    """Keep an unused block for later. This may be called inside the garbage collector."""
     if len(block) > _MAX_IDLE:
         return
     _idle.append(block)

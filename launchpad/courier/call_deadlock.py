@@ -1,8 +1,9 @@
 """Detection of calls that wait for each other in a circle: A.f → B.g → A.f.
 
-Each server can say which of its methods wait for what (call_stack.py). A thread that has waited for a long
-time asks the server that it waits for, then the servers that this one waits for, and so on, until a path
-leads back. (Chandy, Misra and Haas 1983, but they send probes, and this fetches edges.)
+Each server can report which calls its methods wait for (call_stack.py). A thread that has waited for a long
+time asks the server that it waits for, then the servers that this server waits for, and so on, until a path
+leads back. (This is the method of Chandy, Misra and Haas, 1983, but they send probes where this module
+fetches edges.)
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from launchpad.courier.interruptions import Lock
 
 _MAX_SERVERS = 64
 
-# Held by the one thread that looks for circles.
+# The thread that looks for circles holds this lock. Only one thread looks at a time.
 _is_detecting = fork.free_in_child(Lock())
 _reported: set[frozenset[str]] = set()
 
 
 def detect(waits: Sequence[Wait]) -> bool:
-    """Look for a circle that includes one of these waits; warn of each circle once.
+    """Look for a circle that includes one of these waits. Log a warning once per circle.
 
-    Return False if another thread is already looking. If many waiting threads looked at once, their questions
-    would delay the answers to all of them.
+    Return False if another thread is already looking. If many threads looked at once, their requests would
+    slow each other down.
     """
     if not _is_detecting.acquire(blocking=False):
         return False
@@ -48,7 +49,7 @@ def detect(waits: Sequence[Wait]) -> bool:
 
 
 def _find_path(edge: Edge, to: Place, fetcher: _EdgeFetcher, visited: set[Place]) -> list[Edge]:
-    """Return a path that begins with `edge` and leads to `to`, found depth first; empty if none does."""
+    """Return a path that begins with `edge` and leads to `to`, found depth first, or an empty list."""
     if edge[1] == to:
         return [edge]
     if edge[1] in visited:
@@ -62,7 +63,7 @@ def _find_path(edge: Edge, to: Place, fetcher: _EdgeFetcher, visited: set[Place]
 
 
 class _EdgeFetcher:
-    """A cache of servers' edges. It asks each server once, with the tokens of the clients that wait."""
+    """A cache of servers' edges. It asks each server only once, with the token of the client that waits."""
 
     def __init__(self, peers: Sequence[Awaited]) -> None:
         self._peers = {peer.address: peer for peer in peers}
@@ -77,6 +78,6 @@ class _EdgeFetcher:
             try:
                 fetched = fetch(address, token)
                 self._known[address] = [edge for edge in fetched if edge[0][0] == address]
-            except Exception:  # the server is down, or refuses: no circle is found through it
+            except Exception:  # the server is down or refuses the request: no path leads through it
                 self._known[address] = []
         return [edge for edge in self._known.get(address, []) if edge[0] == place]

@@ -1,11 +1,11 @@
-"""A record for each thread of the calls that it answers and the calls that it waits for.
+"""Records, one per thread, of the calls that the thread answers and the calls that it waits for.
 
     Dispatcher.answer  A answers f …
       ⋮   the user's code
       call_and_wait    … and waits for g of B        the innermost entry
 
-With these records a server can say which of its methods wait for what (call_deadlock.py asks). A thread
-writes only its own record, with one assignment at a time, so that others may read it without a lock.
+From these records a server can report which calls its methods wait for; call_deadlock.py asks for them. A
+thread writes only its own record, with one assignment at a time, so other threads can read it without a lock.
 Recording a call takes less than 0.1 µs.
 """
 
@@ -24,20 +24,20 @@ from launchpad.courier import fork
 Place = tuple[str, str]  # address of a server, method
 Edge = tuple[Place, Place, str, str]  # from, to, and the names of the two servers
 
-# The prefix of courier's own methods. A server answers them at once, so a wait for one is never part of a
-# deadlock.
+# The prefix of courier's own methods. A server answers these methods at once, so waiting for them is never
+# part of a deadlock.
 _OURS = b"courier/"
 
 
-# Not frozen: that would cost more than everything else that happens to a context.
+# This class isn't frozen: creating a frozen instance takes longer than everything else that is done with it.
 @dataclass(slots=True)
 class CallContext:
-    """The hidden part of a call: its method doesn't see it, but the calls that the method makes inherit it.
+    """The hidden part of a call. The method doesn't see it, but the calls that the method makes inherit it.
 
     Attributes:
         deadline: when the caller gives up, by `time.monotonic()`; None for never.
-        trace: the caller's span; empty if it does not trace.
-        recorded: the call's number, if its caller records it; not inherited.
+        trace: the caller's span; empty if the caller does not trace.
+        recorded: the call's number; empty if the caller does not record the call. It isn't inherited.
     """
 
     deadline: float | None
@@ -45,25 +45,25 @@ class CallContext:
     recorded: bytes = b""
 
     def limit(self, deadline: float | None) -> float | None:
-        """Return the earlier of the two deadlines: a result that comes after ours is of no use."""
+        """Return `deadline` or this call's own deadline, if that is earlier: later, no result is of use."""
         if self.deadline is None or deadline is None:
             return self.deadline if deadline is None else deadline
         return min(self.deadline, deadline)
 
 
-# Coroutines, and the threads that they use, see it too as long as they copy their context.
+# The call that runs here. Coroutines, and the threads that they use, see it too if they copy their context.
 current_call: ContextVar[CallContext | None] = ContextVar("courier_serving", default=None)
 
 
 class Answering(Protocol):
-    """A server, as the record of a call that it answers names it."""
+    """A server that answers a call, as the record of the call describes it."""
 
     server: str
     addresses: tuple[str, ...]
 
 
 class Awaited(Protocol):
-    """The server that a thread waits for, as its client knows it."""
+    """A server that a thread waits for, as the thread's client knows it."""
 
     address: str
     own_token: bytes | None
@@ -74,7 +74,8 @@ class Awaited(Protocol):
 
 
 Wait = tuple[Edge, Awaited]
-# The outer entry, the server that answers the call here or the server that the thread waits for, the method.
+# The enclosing entry; the server if it answers the call in this thread, else None; the server if this thread
+# waits for it, else None; the method.
 Entry = tuple["Entry | None", Answering | None, Awaited | None, bytes]
 
 
@@ -85,7 +86,8 @@ class CallRecord:
     innermost: Entry | None = None
 
 
-# By thread. The record of a thread that has ended is empty; it is replaced when the identifier is reused.
+# The records by thread identifier. When a thread has ended, its record is empty and stays until a new thread
+# gets the same identifier.
 _records: dict[int, CallRecord] = {}
 
 
@@ -102,7 +104,7 @@ here = _Here()
 def waiting_for(peer: Awaited, method: bytes) -> Iterator[None]:
     """Record, within the block, that the calling thread waits for `method` of `peer`.
 
-    Channels whose calls are quick don't use this: they contain the same lines.
+    Channels whose calls are quick don't use this function: they contain the same lines themselves.
     """
     record = here.record
     outer = record.innermost
@@ -123,7 +125,7 @@ queues: weakref.WeakSet[CallQueue] = weakref.WeakSet()
 
 
 def edges() -> list[Edge]:
-    """Return all waits of this process, those in queues included: a server's answer to `framing.WAITS`."""
+    """Return all waits of this process, including those in queues. A server answers `framing.WAITS` so."""
     result = [edge for edge, _ in find_waits()]
     for queue in list(queues):
         result += queue.waits()
@@ -131,7 +133,7 @@ def edges() -> list[Edge]:
 
 
 def find_waits(record: CallRecord | None = None) -> list[Wait]:
-    """Return the waits of one thread, the innermost first; without a record, those of all threads."""
+    """Return the waits in `record`, the innermost first. Without `record`, return those of all threads."""
     waits: list[Wait] = []
     for thread_record in list(_records.values()) if record is None else (record,):
         entry = thread_record.innermost
@@ -153,5 +155,5 @@ def find_waits(record: CallRecord | None = None) -> list[Wait]:
     return waits
 
 
-# A forked child has none of these threads.
+# In a forked child these threads don't exist.
 fork.reset_in_child(_records.clear)

@@ -1,4 +1,4 @@
-"""Callers: how a client describes itself, and what a method can ask about the call that it answers.
+"""Callers: descriptions that clients send of themselves, for methods that ask who calls them.
 
 client    own_peer()      the worker, or the process, that the calling thread belongs to  ──▶ handshake
 server    current.get()   the caller of the method that runs here, as its connection knows it
@@ -34,7 +34,7 @@ class RemoteCaller(Protocol):
     """The caller of a method.
 
     Attributes:
-        call_id: The number of its call that runs; 0 where it makes one call at a time.
+        call_id: The number of the caller's call that runs; 0 if the caller makes one call at a time.
     """
 
     call_id: int
@@ -43,7 +43,7 @@ class RemoteCaller(Protocol):
     def peer(self) -> Peer: ...
 
     def is_gone(self, call_id: int = 0) -> bool:
-        """Return True if no answer can reach the caller any more: it has died, or has stopped waiting.
+        """Return True if no answer can reach the caller, because it has died or has stopped waiting.
 
         With `call_id`, also return True if the caller has cancelled that call.
         """
@@ -59,22 +59,22 @@ class CoroutineOutcome(Protocol):
 
 
 current: ContextVar[RemoteCaller | None] = ContextVar("courier_caller", default=None)
-"""The caller, within a served method and the coroutines and streams that it makes.
+"""The caller, within a served method and the coroutines and streams that the method makes.
 
-Threads that the method starts don't have it.
+Threads that the method starts don't have this context.
 """
 
 outcome: ContextVar[weakref.ref[CoroutineOutcome] | None] = ContextVar(
     "courier_outcome", default=None
 )
-"""The coroutine's outcome, within a served coroutine and the tasks and threads that it makes."""
+"""The coroutine's outcome, within a served coroutine and the tasks and threads that it starts."""
 
 _provider: Callable[[], Peer | None] = lambda: None  # noqa: E731
 _process = Peer("", 0, os.urandom(16))
 
 
 def provide(peer: Callable[[], Peer | None]) -> None:
-    """Let clients describe themselves to servers by what `peer()` returns, called in the client's thread.
+    """Let clients describe themselves to servers with the result of `peer()`, called in the client's thread.
 
     Example:
         provide(lambda: Peer("learner-0", attempt=1, incarnation=os.urandom(16)))

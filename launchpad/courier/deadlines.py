@@ -6,7 +6,7 @@ import time
 
 
 def check_timeout(timeout_s: float | None) -> None:
-    """Refuse a timeout that isn't a number: a wait until NaN would never end, and never sleep either.
+    """Refuse a timeout that isn't a number. A wait until NaN would loop forever without sleeping.
 
     Raises:
         ValueError: the timeout is NaN.
@@ -19,7 +19,7 @@ def check_timeout(timeout_s: float | None) -> None:
 
 
 def deadline_after(timeout_s: float | None) -> float | None:
-    """Return the time by `time.monotonic()` at which a wait that begins now ends; None without a limit.
+    """Return when a wait that begins now ends, by `time.monotonic()`. Without a limit, return None.
 
     Raises what `check_timeout` raises.
     """

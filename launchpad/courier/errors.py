@@ -4,17 +4,17 @@
     ├── NotSent              nothing ran: repeating the call is safe
     │   └── Refused          the server did not accept us (token or version); repeating will not help
     ├── OutcomeUnknown       the connection ended while the call was in flight: it may have run
-    │   └── StreamBroken     it ended in the middle of a stream: items are missing
+    │   └── StreamBroken     the connection ended in the middle of a stream: items are missing
     ├── WorkerFailed         the supervisor says that the server's worker has failed
     ├── DeadlineExceeded     also a TimeoutError
-    ├── MessageTooLarge      more than the other side takes at once; also a ValueError
-    ├── ProtocolError        bytes that no courier sends; ends the one connection they came from
+    ├── MessageTooLarge      the message is larger than the other side accepts; also a ValueError
+    ├── ProtocolError        the other side sent bytes that no courier sends; this connection ends
     └── RemoteError          the method failed with something that cannot come back as its own type
         └── MethodNotFound   also an AttributeError
 
 An exception raised by a remote method arrives as its own type wherever that is possible. Its
-`__cause__` is then a `RemoteTraceback`, as in `concurrent.futures`, and shows where the server raised
-it; the `__context__` of that is the exception that it was raised from.
+`__cause__` is then a `RemoteTraceback`, as in `concurrent.futures`, which shows where the server raised the
+exception. If the method raised it from another exception, that one is the `RemoteTraceback`'s `__context__`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class CourierError(Exception):
         except courier.CourierError as error:
             print(error.server, error.address, error.method)
 
-    All of them can be pickled. `server` is the name that the server gives itself, if it is known.
+    All of courier's errors can be pickled. `server` is the name that the server gives itself; empty if that
+    isn't known.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class CourierError(Exception):
 
 
 class NotSent(CourierError):
-    """The call certainly did not run: it is safe to make it again.
+    """The call certainly did not run. It is safe to make the call again.
 
     Example:
         try:
@@ -66,8 +67,8 @@ class NotSent(CourierError):
 class Refused(NotSent):
     """The server refused the handshake: a wrong token, or another version of courier.
 
-    Also raised where only threads of the server's own process can reach it, and this is another process,
-    such as a forked child.
+    Also raised if only threads of the server's own process can reach the server, and the caller is in
+    another process, such as a forked child.
 
     Example:
         try:
@@ -78,9 +79,9 @@ class Refused(NotSent):
 
 
 class OutcomeUnknown(CourierError):
-    """The connection ended while the call was in flight: it may have run, fully or in part.
+    """The connection ended while the call was in flight: the call may have run, fully or in part.
 
-    Courier never repeats such a call. Make it again only if the method may run twice.
+    Courier never repeats such a call. Make the call again only if its method may run twice.
 
     Example:
         try:
@@ -128,9 +129,9 @@ class DeadlineExceeded(CourierError, TimeoutError):
 
 
 class MessageTooLarge(CourierError, ValueError):
-    """Arguments or a result are larger than the other side takes at once; nothing was sent.
+    """Arguments or a result are larger than the other side accepts, and were not sent.
 
-    If it is the result, the method has run.
+    If the result is too large, the method has run.
 
     Example:
         try:
@@ -154,7 +155,7 @@ class ProtocolError(CourierError):
 class RemoteError(CourierError):
     """A remote method failed with an exception that could not arrive as its own type.
 
-    If the type can at least be imported here, the error is an instance of both, so that
+    If the exception's type can be imported here, the error is an instance of that type too:
     `except ThatType` still catches it.
 
     Example:
@@ -202,9 +203,10 @@ class MethodNotFound(RemoteError, AttributeError):
 
 
 class RemoteTraceback(Exception):
-    """The traceback of the other side, as the `__cause__` of an exception that came from there.
+    """The server's traceback, as the `__cause__` of an exception that a remote method raised.
 
-    `origin` is the server that raised the exception first, however many calls it came through.
+    `origin` is the server that first raised the exception, even if the exception passed other servers on
+    its way here.
 
     Example:
         try:
@@ -225,9 +227,9 @@ class RemoteTraceback(Exception):
 def as_remote_kind(
     kind: type[BaseException], state: dict[str, Any], error: RemoteError
 ) -> RemoteError:
-    """Return `error` with `kind` as an additional type; `error` itself if the two can't be combined.
+    """Return `error` with `kind` as an additional type, or `error` itself if the types can't be combined.
 
-    `state` holds attributes of the original, for code that catches `kind` and looks at them.
+    `state` holds the attributes of the original exception. Code that catches `kind` may look at them.
     """
     if isinstance(error, kind) or not issubclass(kind, Exception):
         return error
@@ -241,7 +243,7 @@ def as_remote_kind(
             *error.args
         )
     except Exception:
-        # Their layouts conflict, or `kind` has a `__new__` that takes other arguments.
+        # The layouts of the two classes conflict, or `kind` has a `__new__` that takes other arguments.
         return error
     both.__dict__.update(error.__dict__ | state)
     return both

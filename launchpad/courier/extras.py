@@ -1,6 +1,6 @@
 """The name under which this project is installed, and the command that installs an extra.
 
-The distribution's name differs from the package's: `launchpad` on PyPI is a project of other people.
+The distribution's name differs from the package's, because `launchpad` on PyPI is another project.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """A registry of what a forked child must not share with its parent. All of launchpad uses it.
 
-If two processes read from one socket, each takes answers that are meant for the other, and as long as a
-child holds a socket open, no peer sees that the parent has died. If two processes continue one session,
-they use the same numbers, and the server mistakes the calls of one for repetitions of the other's. And
-the child has only the thread that forked: if another thread held a lock, the child never gets it, and a
-call whose answer another thread reads never ends.
+If two processes read from one socket, each takes answers that are meant for the other. As long as a child
+holds a socket open, no peer sees that the parent has died. If two processes continue one session, they use
+the same numbers, and the server mistakes calls of one process for repetitions of the other's calls.
+
+The child has only the thread that forked. If another thread held a lock, the child can never acquire the
+lock. If another thread was going to read a call's answer, the call never ends.
 
 So before anything else runs in a child, this happens:
     free_in_child    locks become free
     reset_in_child   modules reset their state
-    drop_in_child    each holder closes its copies, begins its own session, and ends what is under way
+    drop_in_child    each holder closes its copies of sockets, begins its own session, and ends its calls
 
 The child's clients reconnect with their next call. Its servers belong to the parent alone.
 """
@@ -25,9 +26,9 @@ from typing import Any, Protocol, TypeVar
 
 
 class Inherited(Protocol):
-    """An object that has sockets, a session or calls under way.
+    """An object that has sockets, a session or calls in flight.
 
-    When a child calls `drop_inherited`, no other thread runs there.
+    The child calls `drop_inherited` before it has any other thread.
     """
 
     def drop_inherited(self) -> None: ...
@@ -49,26 +50,27 @@ def drop_in_child(holder: Inherited) -> None:
 
 
 def call_in_child(holder: Any, method: Callable[[Any], None]) -> None:
-    """Have each forked child call `method(holder)`: for an object whose users must not see the method."""
+    """Have each forked child call `method(holder)`. For objects whose users must not see such a method."""
     _methods[holder] = method
 
 
 def free_in_child(lock: T) -> T:
-    """Have each forked child free this lock, condition or event of `threading`; return it.
+    """Have each forked child free this lock, condition or event of `threading`, and return it.
 
-    The data that it guards must be usable in the child wherever the thread that held the lock was.
+    Another thread may hold the lock at the fork. The data that the lock guards must be usable in the child
+    wherever that thread was.
     """
     _locks.add(lock)
     return lock
 
 
 def reset_in_child(reset: Callable[[], object]) -> None:
-    """Have each forked child call `reset()`, which makes a module's state what it was when imported."""
+    """Have each forked child call `reset()`, which restores a module's state to that after its import."""
     _resets.append(reset)
 
 
 def describe_child() -> str:
-    """Return how error messages describe this process, which is a forked child."""
+    """Return the text by which error messages describe this process, which is a forked child."""
     return f"this process ({os.getpid()}) was forked from process {_parent}"
 
 

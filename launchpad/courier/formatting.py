@@ -1,6 +1,6 @@
-"""Text for people: sizes, times, counts and tables, and output of users' programs made safe to show.
+"""Text for people: sizes, times, counts and tables. Output of users' programs is made safe to show.
 
-Sizes are binary everywhere, like those of `lp.Resources(memory="4GiB")`.
+All sizes have binary units, like `lp.Resources(memory="4GiB")`.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _AGES = (("d", 86_400), ("h", 3600), ("min", 60))
 
 UNSAFE = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Colours, and control characters, which could move the cursor or do worse."""
+"""Escape sequences for colours, and control characters. The latter could move the cursor or do worse."""
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def coloured(line: str) -> str:
-    """Return the line with all control characters except colours spelled out; it ends with colours off."""
+    """Return the line with control characters other than colours spelled out, and colours off at its end."""
     # The pattern matches colours, which have several characters, and single control characters.
     text = UNSAFE.sub(lambda match: match[0] if len(match[0]) > 1 else _spelled(match[0]), line)
     return f"{text}\x1b[0m" if "\x1b" in text else text
 
 
 def plain(text: str) -> str:
-    """Return the text, for one cell, with all control characters, colours and newlines spelled out."""
+    """Return the text with all control characters, colours and newlines spelled out, for one cell."""
     return _CONTROL.sub(lambda match: _spelled(match[0]), text)
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the text; only its beginning and its end if it has more than `most` characters."""
+    """Return the text. If it has more than `most` characters, return only its beginning and its end."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -43,7 +43,7 @@ def _spelled(character: str) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Return a number of bytes with three digits, `1.23 MiB`, or fewer if they are zeros: `4 GiB`."""
+    """Return a number of bytes with three digits, `1.23 MiB`, but no trailing zeros: `4 GiB`."""
     unit, divisor = size_unit(n_bytes)
     digits = f"{n_bytes / divisor:.{_decimals(n_bytes / divisor)}f}"
     if "." in digits:
@@ -83,7 +83,7 @@ def age(s: float) -> str:
 
 
 def counted(number: float, noun: str) -> str:
-    """Return a number of things: `1 GPU`, `0.25 GPU`, `2 GPUs`."""
+    """Return a number and its noun: `1 GPU`, `0.25 GPU`, `2 GPUs`."""
     return f"{number:g} {noun}{'s' * (number > 1)}"
 
 
@@ -91,7 +91,8 @@ def aligned(rows: Sequence[Sequence[str]], n_text: int | None = None) -> list[st
     """Return the rows of a table as lines, with columns as wide as their widest cell.
 
     Args:
-        n_text: The number of columns of text; the columns after them are numbers. By default all are text.
+        n_text: The number of columns that are text. The columns after them are numbers. By default all
+            columns are text.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if n_text is None:
@@ -104,7 +105,7 @@ def aligned(rows: Sequence[Sequence[str]], n_text: int | None = None) -> list[st
 
 
 def _decimals(number: float) -> int:
-    """Return the number of digits after the point that makes three digits in total."""
+    """Return how many digits to write after the point, so that there are three digits in total."""
     if number >= 99.95:
         return 0
     return 1 if number >= 9.995 else 2

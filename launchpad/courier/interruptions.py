@@ -1,16 +1,16 @@
 """Tools for code that a signal handler's exception may interrupt at any moment (Ctrl-C, an alarm).
 
 CPython checks for signals when a function begins, when a loop repeats, and when a call into C returns. So in
-the main thread an exception may come just after `lock.acquire()` has taken the lock, before anything knows
-of it. Code that must not be interrupted halfway is therefore one of these:
+the main thread an exception may come just after `lock.acquire()` has acquired the lock, before the code has
+noted that. Code that must not be interrupted halfway is therefore one of these:
 
 - one call into C that also stores its own result: `results.extend(map(function, (argument,)))`
 - a row of plain assignments, which call nothing
 - code in another thread, which no signal interrupts: `in_another_thread`
-- where launchpad itself raises to stop a worker that is a thread, a function marked with `kept_whole`
+- a function marked with `kept_whole`, in a thread that launchpad stops by raising an exception there
 
-`Lock` and `Condition` are written this way: an interrupted `with` never leaves them held, and never releases
-them by mistake.
+`Lock` and `Condition` are written this way. If their `with` is interrupted, it never leaves them held, and
+never releases them by mistake.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _NO_ARGUMENTS: tuple[tuple[()]] = ((),)
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Return True if the error interrupted the code that ran, so that the code did not raise it itself.
+    """Return True if the error interrupted the code, False if the code raised the error itself.
 
-    In the main thread an error counts if a signal handler raised it, or if it isn't an `Exception`:
-    KeyboardInterrupt, say. In other threads only what launchpad raises there to stop a worker counts.
+    In the main thread an error counts if a signal handler raised it, or if it isn't an `Exception`
+    (KeyboardInterrupt, say). In other threads only an error that launchpad raises to stop a worker counts.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return not isinstance(error, Exception | SystemExit | KeyboardInterrupt | GeneratorExit)
@@ -63,8 +63,9 @@ def _code(handler: Any) -> object:
 def in_another_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call the function in a new thread, where it runs to its end even if this thread is interrupted.
 
-    Use it for what is rare and has several steps, such as starting a thread. No signal handler runs outside
-    the main thread, so there this just calls the function. Raises RuntimeError if no thread can be started.
+    Use it for work that is rare and has several steps, such as starting a thread. Outside the main thread
+    it just calls the function, because no signal handler runs there. Raises RuntimeError if no thread can be
+    started.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return function(*args, **kwargs)
@@ -79,8 +80,8 @@ def in_another_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwarg
         except BaseException as error:
             errors.append(error)
         finally:
-            # A finalizer may have called `threading.current_thread()` in this thread. Before Python 3.13
-            # that adds an entry for a thread of `_thread`, and nothing else removes it.
+            # A finalizer may have called `threading.current_thread()` in this thread, which `_thread`
+            # started. Before Python 3.13 that call adds an entry for the thread that nothing else removes.
             active: Any = threading
             active._active.pop(threading.get_ident(), None)
             has_ended.release()
@@ -96,7 +97,7 @@ _whole: set[CodeType] = set()
 
 
 def kept_whole(function: Callable[P, T]) -> Callable[P, T]:
-    """Mark a function that launchpad doesn't interrupt, for a second at most.
+    """Mark a function: before launchpad interrupts its thread, it waits up to a second for its end.
 
     The function must not wait for other threads.
 
@@ -128,12 +129,12 @@ if TYPE_CHECKING or sys.version_info < (3, 14):
     Lock = threading.Lock
     RLock = threading.RLock
 else:
-    # Python 3.14 checks for signals between the end of a lock's `__enter__`, which is in C, and the block.
+    # Python 3.14 checks for signals between a lock's `__enter__`, which is in C, and the block's first line.
 
     class Lock:
         """A `threading.Lock` whose `with` is never interrupted between the acquisition and the block."""
 
-        # `__exit__` is the lock's own, in C: no signal can interrupt it before it has released the lock.
+        # `__exit__` is the wrapped lock's own, in C: no signal can interrupt it before it releases the lock.
         __slots__ = (
             "__exit__",
             "__weakref__",
@@ -155,12 +156,12 @@ else:
             self._at_fork_reinit = self._lock._at_fork_reinit  # type: ignore[attr-defined]
 
         def __enter__(self) -> bool:
-            # Python doesn't check for signals between the return of a Python function and its caller.
+            # Python doesn't check for signals when a Python function returns to its caller.
             _acquire(self._lock)
             return True
 
     class RLock(Lock):
-        """A `threading.RLock` whose `with` is like that of `Lock`."""
+        """A `threading.RLock` whose `with` is never interrupted between the acquisition and the block."""
 
         __slots__ = ()
         _new_lock = staticmethod(threading.RLock)
@@ -175,7 +176,7 @@ class Condition(threading.Condition):
         lock = threading.RLock() if lock is None else lock
         super().__init__(lock)
         self._raw = lock
-        # It is in C, like that of `Lock`.
+        # The lock's own `__exit__` is in C, so no signal can interrupt it.
         self.__exit__ = lock.__exit__  # type: ignore[method-assign]
 
     def __enter__(self) -> bool:
@@ -217,7 +218,7 @@ class Condition(threading.Condition):
                 try:
                     outcomes.extend(map(acquire, arguments))
                 finally:
-                    if not outcomes:  # a signal came while this thread waited for the lock
+                    if not outcomes:  # a signal interrupted the wait for the lock
                         outcomes.extend(map(acquire, arguments))
 
 

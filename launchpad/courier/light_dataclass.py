@@ -1,11 +1,11 @@
 """Dataclasses that take little time to import.
 
-The standard library generates the source of each class's methods and compiles it. That takes 0.4 to 1 ms per
-class, and the code that starts a worker has a hundred classes. Here all classes share the same functions as
-methods. The fields are the standard library's, so `fields`, `replace`, `asdict` and `match` work as usual.
-Making an instance takes some microseconds, so use the standard library's dataclass for what is made once per
-call. Use it also for classes with `slots`, and for classes that users construct, since `inspect.signature`
-finds no parameters here.
+The standard library generates and compiles source code for the methods of each class. That takes 0.4 to 1 ms
+per class, and the code that starts a worker has a hundred classes. Here all classes share the same functions
+as methods. The fields are the standard library's, so `fields`, `replace`, `asdict` and `match` work as usual.
+Making an instance takes some microseconds, so use the standard library's dataclass for objects that are made
+once per call. Also use the standard library's for classes with `slots`, and for classes that users construct:
+with this module's, `inspect.signature` finds no parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, frozen=False, eq=True):
-        """Do what `dataclasses.dataclass` does, with only these two of its options."""
+        """Do what `dataclasses.dataclass` does. Of its options there are only `frozen` and `eq`."""
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq)
         own_names = {name for name, value in vars(cls).items() if value is not None}
@@ -41,7 +41,7 @@ else:
         has_post_init = hasattr(cls, "__post_init__")
 
         def initialize(self, /, *args, **kwargs):
-            arguments = dict(zip(names, args)) | kwargs  # noqa: B905  too many are refused below
+            arguments = dict(zip(names, args)) | kwargs  # noqa: B905  too many arguments are refused below
             if len(arguments) != len(args) + len(kwargs) or not arguments.keys() <= set(names):
                 raise TypeError(f"{type(self).__name__} takes {names}, got {args} and {kwargs}")
             values = {}

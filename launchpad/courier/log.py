@@ -1,4 +1,4 @@
-"""The log of courier: warnings, and lines for users who look for the reason of a reconnect."""
+"""The log of courier: warnings, and lines that tell users why a client reconnected."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ LOGGER = "launchpad.courier"
 
 
 def debug(text: str, *values: object) -> None:
-    """Log a line with the level DEBUG. Nothing calls this for a call that goes well.
+    """Log a line with the level DEBUG. Calls that succeed log nothing.
 
-    This doesn't import `logging`, which would slow the import of courier. If nothing else has imported it,
-    nothing has set it up, and a line of this level would be shown nowhere.
+    This function doesn't import `logging`, which would slow the import of courier. If nothing else has
+    imported `logging`, nothing has set it up, and it would not show a line of this level.
     """
     logging = sys.modules.get("logging")
     if logging is not None:
@@ -19,11 +19,11 @@ def debug(text: str, *values: object) -> None:
 
 
 def warning(text: str) -> None:
-    """Log a warning. It goes to stderr unless the program has set up logging otherwise."""
+    """Log a warning. The warning goes to stderr unless the program has set up logging otherwise."""
     try:
         import logging
     except OSError:
-        # The import needs a descriptor, and the warning may be about their lack.
+        # The import opens files, and the warning may be that no descriptors are left.
         print(text, file=sys.stderr)
         return
     logging.getLogger(LOGGER).warning(text)

@@ -6,7 +6,7 @@
      └─ CLIENT learner-0/step ──── TRACE ───▶ └─ SERVER learner-0/step      current while it runs
                                                └─ CLIENT replay-0/sample    a call that it makes
 
-`trace` imports this module when it is called, because this module imports OpenTelemetry.
+This module imports OpenTelemetry. Therefore courier doesn't import it until a program calls `trace`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Spans:
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._tracer = get_tracer("launchpad.courier", tracer_provider=tracer_provider)
         # Spans of streams that were never closed. The garbage collector may find such a stream in a thread
-        # that holds a lock of OpenTelemetry's; ending the span there could deadlock, so it happens later.
+        # that holds a lock of OpenTelemetry's. Ending the span there could deadlock, so `end_dropped` ends
+        # it later.
         self._dropped: deque[tuple[Span, int]] = deque()
 
     def call(
@@ -114,7 +115,7 @@ class Spans:
     def _start_client(
         self, channel: Channel, method: bytes
     ) -> Iterator[tuple[_ClientSpan, Channel]]:
-        """Yield a new span, and a channel that sends it to the server. An exception in the block ends it."""
+        """Yield a new span, and a channel that sends it. An exception in the block ends the span."""
         self.end_dropped()
         peer = channel.peer
         name = method.decode()
@@ -148,7 +149,7 @@ class _ClientSpan:
     peer: ServerInfo
     method: str
     dropped: deque[tuple[Span, int]]
-    is_named: bool  # after the server
+    is_named: bool  # the span's name contains the server's name
 
     def end(self, error: BaseException | None = None) -> None:
         # The call may have found out the server's name.
@@ -158,7 +159,7 @@ class _ClientSpan:
         _end(self.span, error)
 
     def drop(self) -> None:
-        """Have the span ended later, with the present time as its end."""
+        """Arrange that the span is ended later, with the present time as its end."""
         self.dropped.append((self.span, time.time_ns()))
 
     def end_with_future(self, future: Future[Any]) -> None:
@@ -169,7 +170,7 @@ class _ClientSpan:
             self.end_with_result(future.result())
 
     def end_with_result(self, result: object) -> None:
-        """End the span: now, or, if the result is a stream, when the stream ends."""
+        """End the span now. If the result is a stream, end the span when the stream ends."""
         if isinstance(result, Stream):
             result.watch(self)
         else:
@@ -177,7 +178,7 @@ class _ClientSpan:
 
 
 def _describe_address(address: str) -> dict[str, str | int]:
-    """Return the parts of an address, by OpenTelemetry's names; nothing if it isn't known yet."""
+    """Return the parts of an address by OpenTelemetry's names, or nothing if the address isn't known yet."""
     if not address:
         return {}
     scheme, _, place = address.partition(":")
@@ -193,14 +194,14 @@ def _describe_address(address: str) -> dict[str, str | int]:
 
 
 def _trace_of(span: Span) -> bytes:
-    """Return the span as a frame carries it: the fields of W3C's trace context, one a line."""
+    """Return the span as a message carries it: the fields of W3C's trace context, one per line."""
     values: dict[str, str] = {}
     _propagator.inject(values, set_span_in_context(span, Context()))
     return "\n".join(values.get(field, "") for field in _FIELDS).encode()
 
 
 def _context_of(trace: bytes) -> Context:
-    """Return a context whose current span is the caller's; an empty one if the bytes are malformed."""
+    """Return a context whose current span is the caller's, or an empty context for malformed bytes."""
     values = trace.decode(errors="replace").split("\n")
     return _propagator.extract(dict(zip(_FIELDS, values, strict=False)), Context())
 
@@ -222,7 +223,7 @@ def _end_with_promise(span: Span, promise: Promise) -> None:
 
 
 def _end_with_error(span: Span, body: bytes) -> None:
-    """End the span; as failed, if `body` isn't empty: it is the pickle of an exception."""
+    """End the span. If `body`, the pickle of an exception, isn't empty, mark the span as failed."""
     if body:
         envelope = pickling.open_error(body)
         about = {

@@ -1,7 +1,8 @@
 """Launchpad's own threads, whose deaths are reported.
 
-If one of them died silently, its work would never be done again, and others would wait for it. So when a
-thread dies, its traceback is printed, and the program that this process belongs to fails and names it.
+If a thread died silently, its work would stop, and other threads would wait for it. So when one of these
+threads dies, its traceback is printed, and the program that this process belongs to fails with an error that
+names the thread.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 class OwnThread(threading.Thread):
     """A daemon thread that runs until its target returns. The target must not raise anything.
 
-    Don't run users' code in it: their errors aren't bugs of launchpad.
+    Don't run users' code in such a thread: errors of users' code aren't bugs of launchpad.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ _on_death: list[tuple[int, Callable[[str], object]]] = []
 def watched(on_death: Callable[[str], object]) -> Iterator[None]:
     """Call `on_death` with a text if one of launchpad's threads dies while the block runs.
 
-    This doesn't apply in forked children, which have none of this process's threads.
+    Forked children don't call it, because they have none of this process's threads.
     """
     entry = os.getpid(), on_death
     _on_death.append(entry)
@@ -51,7 +52,7 @@ def watched(on_death: Callable[[str], object]) -> Iterator[None]:
 
 
 def _report_death(thread: threading.Thread, error: BaseException) -> None:
-    if sys.is_finalizing():  # the interpreter is taking apart the modules that threads use
+    if sys.is_finalizing():  # the interpreter is clearing the modules that the thread uses
         return
     with contextlib.suppress(Exception):
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))

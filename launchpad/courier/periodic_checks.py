@@ -1,4 +1,4 @@
-"""A thread that calls functions at regular intervals, as long as there are any to call."""
+"""A thread that calls functions at regular intervals, and ends when there are no functions left to call."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from launchpad.courier.own_threads import OwnThread
 
 
 class PeriodicChecks:
-    """A set of functions, called again and again in one thread until they return False.
+    """A set of functions. One thread calls each of them again and again until it returns False.
 
-    Each is called with `time.monotonic()`.
+    The argument of each call is `time.monotonic()`.
 
     Args:
         name: the name of the thread.
@@ -32,7 +32,7 @@ class PeriodicChecks:
         fork.drop_in_child(self)
 
     def add(self, check: Callable[[float], bool]) -> None:
-        """Start calling `check`. Cheap if it is called already.
+        """Start calling `check`. This is cheap if the thread calls `check` already.
 
         Raises RuntimeError if no thread can be started.
         """
@@ -49,17 +49,17 @@ class PeriodicChecks:
                 self._thread = thread
 
     def check_now(self) -> None:
-        """Have the thread run all checks now.
+        """Make the thread run all checks now.
 
-        Takes no lock, so it may be called from inside the garbage collector.
+        This takes no lock, so it may be called from inside the garbage collector.
         """
         if self._thread is not None:
             self._wakeup.put(None)
 
     def drop_inherited(self) -> None:
-        """Begin without checks and without a thread, in a forked child: the parent keeps both."""
-        # Held to start and to end the thread: a check that is added either finds the thread running, and the
-        # thread finds the check, or starts another thread.
+        """Begin without checks and without a thread in a forked child. The parent keeps its own."""
+        # `_add` holds this lock to start the thread, and the thread holds it to end. If `_add` finds the
+        # thread running, the thread finds the new check; otherwise `_add` starts another thread.
         self._lock = Lock()
         self._wakeup: SimpleQueue[None] = SimpleQueue()
         self._checks: set[Callable[[float], bool]] = set()
@@ -75,7 +75,7 @@ class PeriodicChecks:
     def _check_all(self) -> bool:
         now = time.monotonic()
         for check in tuple(self._checks):
-            # Discard it before the call: if `add` comes while the check runs, its entry must stay.
+            # Discard the check before calling it. If `add` adds it again while it runs, that entry must stay.
             self._checks.discard(check)
             if check(now):
                 self._checks.add(check)

@@ -4,9 +4,9 @@
        ├───────────────set_result, set_exception──────────────▲
        └───────────────cancel─────────────────────────────────┘
 
-If a method returns a Promise, the server gets its thread back at once, and answers when the promise is
-done. A Promise does much less than a `concurrent.futures.Future`, because one is made per call and most
-are never waited for.
+If a method returns a Promise, the method's thread is free again at once, and the server answers when the
+promise is done. A Promise does much less than a `concurrent.futures.Future`: every call makes one, and no
+thread waits for most of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WAITING, _BEGUN, _DONE = range(3)
 
 
 class Promise:
-    """The outcome of a call that is not known yet.
+    """The outcome of a call, which may not be known yet.
 
     Example:
         promise = Promise()
@@ -35,8 +35,8 @@ class Promise:
     __slots__ = ("_callbacks", "_error", "_lock", "_state", "_value")
 
     def __init__(self) -> None:
-        # Held to change the state, and to add callbacks: a callback is either added before the promise is
-        # done, and called then, or called at once.
+        # This lock is held to change the state and to add callbacks. So a callback is either added before
+        # the promise is done, and called when it is done, or called at once.
         self._lock = Lock()
         self._state = _WAITING
         self._value: Any = None
@@ -48,7 +48,7 @@ class Promise:
         return self._state == _DONE
 
     def then(self, callback: Callable[[Promise], object]) -> None:
-        """Call `callback(self)` exactly once: now if the promise is done, else in the thread that ends it."""
+        """Call `callback(self)` once: now if the promise is done, otherwise in the thread that ends it."""
         with self._lock:
             if self._state != _DONE:
                 self._callbacks.append(callback)
@@ -56,7 +56,7 @@ class Promise:
         callback(self)
 
     def begin(self) -> bool:
-        """Note that the work begins; return False if the promise was cancelled, so that it need not."""
+        """Note that the work begins. Return False if the promise was cancelled: then don't do the work."""
         with self._lock:
             if self._state != _WAITING:
                 return False
@@ -64,21 +64,21 @@ class Promise:
             return True
 
     def cancel(self) -> bool:
-        """Drop the work if it has not begun, with a CancelledError as outcome; return False if it has."""
+        """End the promise with a CancelledError. Return False if the work has already begun."""
         from concurrent.futures import CancelledError
 
         return self._complete(None, CancelledError("cancelled before it began"), _WAITING)
 
     def set_result(self, value: Any) -> bool:
-        """End the promise with a value; return False if it had ended already."""
+        """End the promise with a value. Return False if the promise had already ended."""
         return self._complete(value, None, _BEGUN)
 
     def set_exception(self, error: BaseException) -> bool:
-        """End the promise with an exception; return False if it had ended already."""
+        """End the promise with an exception. Return False if the promise had already ended."""
         return self._complete(None, error, _BEGUN)
 
     def result(self) -> Any:
-        """Return the value, or raise the exception. Never waits: raises RuntimeError if it isn't done."""
+        """Return the value or raise the exception. Never waits: raises RuntimeError before there is one."""
         if self._state != _DONE:
             raise RuntimeError("this result is not there yet: `then` and `wait` tell when it is")
         try:
@@ -89,7 +89,7 @@ class Promise:
             del self  # otherwise the exception's traceback would lead back to the exception
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until the promise is done; return False if that takes longer."""
+        """Block until the promise is done. Return False if that takes longer than the timeout."""
         waiter = Lock()
         waiter.acquire()
         self.then(lambda _: waiter.release())
@@ -107,7 +107,7 @@ class Promise:
         for callback in callbacks:
             try:
                 callback(self)
-            except BaseException:  # this concerns neither the other callbacks nor the caller
+            except BaseException:  # the other callbacks still run; the caller doesn't see the error
                 threading.excepthook(
                     threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
                 )

@@ -1,4 +1,4 @@
-"""Nested values: the one rule that says what is a container and what is a leaf.
+"""Nested values: the rule that decides what is a container and what is a leaf.
 
     a container                                       what it holds, in this order
     ------------------------------------------------  ------------------------------------------
@@ -8,13 +8,13 @@
     None                                              nothing
 
 Everything else is a leaf: arrays and tensors, numbers, strings, sets, members of an enum, other objects.
-Dicts are sorted, so that processes that filled them in different order agree; a rebuilt dict has its
-original order again. Lists and dicts can also be data: batches and shards take a list as a column of
-entries, and `lp.sharded` takes a dict as a table.
+The values of dicts are sorted, so that processes agree even if each filled its dict in another order.
+A rebuilt dict has its original order again. Lists and dicts can also be data: batches and shards take a list
+as a column of entries, and `lp.sharded` takes a dict as a table.
 
     {"b": [x, y], "a": z}  ──flatten──▶  [z, x, y] and its structure  ──unflatten──▶  the same
 
-This module imports nothing from its own package, and no numpy before there are arrays.
+This module imports nothing from its own package, and doesn't import numpy before there are arrays.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from itertools import pairwise
 from typing import Any
 
 Structure = tuple[Any, ...] | None
-"""(type, keys, structures of the contents, keys of a dict in its own order); None for a leaf.
+"""(type, keys, structures of the contents, keys of a dict in the dict's own order); None for a leaf.
 
-A structure can be hashed and pickled. For containers without names, `keys` is the number of items.
+A structure can be hashed and pickled. For a container whose items have no names, `keys` is their number.
 """
 
 Spec = tuple[str, tuple[int, ...]]
@@ -45,7 +45,7 @@ _NONE = "None"
 
 @functools.lru_cache(512)
 def _form_of(kind: Any) -> str | tuple[str, ...] | None:
-    """Return how to take apart instances of a type: a form or the names of fields; None for leaves."""
+    """Return how to take apart instances of a type: a form, or the names of fields. None means a leaf."""
     if issubclass(kind, enum.Enum):
         return None
     if kind is type(None):
@@ -63,9 +63,10 @@ def _form_of(kind: Any) -> str | tuple[str, ...] | None:
 
 
 def contents(value: Any) -> tuple[Any, Any] | None:
-    """Return the keys and the values of a container; None for a leaf.
+    """Return the keys and the values of a container, or None for a leaf.
 
-    The keys are those of a dict, sorted, or the names of fields; for other containers, the number of values.
+    For a dict, the keys are the dict's own, sorted. For fields they are the fields' names. For other
+    containers, the number of values is returned instead of keys.
     """
     kind: Any = type(value)
     form = _form_of(kind)
@@ -84,7 +85,7 @@ def contents(value: Any) -> tuple[Any, Any] | None:
 
 
 def refilled(like: Any, values: Any) -> Any:
-    """Return a container like this one that holds other values, given in the order of `contents`.
+    """Return a container like this one with other values, which are in the order of `contents`.
 
     No constructor of a user's class runs, because it may refuse the new contents. The container's other
     attributes, such as the factory of a defaultdict, are kept.
@@ -98,7 +99,7 @@ def refilled(like: Any, values: Any) -> Any:
         return _with_attributes(_tuple(kind, values), like)
     new = copy.copy(like)
     if new is like:
-        # A class whose instances never change may define its instances to be their own copies.
+        # An immutable class may return the instance itself as its copy.
         new = _with_attributes(kind.__new__(kind), like)
     return _filled(new, _keys_of(like), values, like)
 
@@ -118,7 +119,7 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
 def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
     """Return the value with this structure and these leaves. No constructor of a user's class runs.
 
-    A structure records the types of containers and their contents; their other attributes are lost.
+    A structure records the types of containers and their contents. Other attributes of containers are lost.
     """
     if structure is None:
         return next(leaves)
@@ -136,7 +137,7 @@ def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
 
 
 def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
-    """Return a value like this one with other leaves; other attributes of containers are kept."""
+    """Return a value like this one with other leaves. Containers keep their other attributes."""
     keys_and_values = contents(value)
     if keys_and_values is None:
         return next(leaves)
@@ -144,7 +145,7 @@ def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
 
 
 def without_order(structure: Structure) -> Structure:
-    """Return the structure without the order of dicts, so that it is equal for values that can be stacked."""
+    """Return the structure without the order of dicts: values that can be stacked have equal ones."""
     if structure is None:
         return None
     kind, keys, parts, _ = structure
@@ -173,7 +174,7 @@ def step(kind: type, key: Any) -> str:
 
 
 def described(structure: Structure, texts: Iterator[str]) -> str:
-    """Return the structure as text, with these texts for its leaves: `{'w': float32[2, 3], 'b': float32}`."""
+    """Return the structure as text. `texts` has a text per leaf: `{'w': float32[2, 3], 'b': float32}`."""
     if structure is None:
         return next(texts)
     kind, keys, parts, _ = structure
@@ -191,13 +192,13 @@ def described(structure: Structure, texts: Iterator[str]) -> str:
 
 
 def names_of(keys: Any) -> Iterable[Any]:
-    """Return the keys of a container; 0, 1, 2, … for one without names."""
+    """Return the keys of a container, or 0, 1, 2, … if its items have no names."""
     return range(keys) if isinstance(keys, int) else keys
 
 
 def is_masked(leaf: Any) -> bool:
-    """Return True if the leaf is a masked array, which is refused where only numbers are kept."""
-    masked = sys.modules.get("numpy.ma")  # numpy imports it when it is first used
+    """Return True if the leaf is a masked array. Code that would drop the mask refuses these."""
+    masked = sys.modules.get("numpy.ma")  # numpy imports this module when a program first uses it
     return masked is not None and isinstance(leaf, masked.MaskedArray)
 
 
@@ -215,7 +216,7 @@ def spec_of(array: Any) -> Spec:
 
 
 def spec_text(dtype: Any, shape: Iterable[int]) -> str:
-    """Return dtype and shape for people, `float64[2, 3]`."""
+    """Return dtype and shape as text for people, `float64[2, 3]`."""
     lengths = list(shape)
     return f"{_name_of(dtype)}{lengths}" if lengths else _name_of(dtype)
 
@@ -226,7 +227,7 @@ _name_of = functools.cache(str)  # computing a dtype's name takes longer than co
 def sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
     """Return the keys of a dict in an order that depends only on the keys.
 
-    Raises TypeError if there is no such order, because two keys have the same text.
+    Raises TypeError if two keys have the same text, because then there is no such order.
     """
     if set(map(type, keys)) <= {str}:
         return tuple(sorted(keys))
@@ -241,7 +242,7 @@ def sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _rank(key: Any) -> tuple[str, Any]:
-    """Return the value that a key is sorted by; equal for equal keys, such as 1 and True."""
+    """Return the value that a key is sorted by. It is equal for equal keys, such as 1 and True."""
     if isinstance(key, int | float):
         return "number", key
     if isinstance(key, str | bytes):
@@ -281,7 +282,7 @@ def _filled(new: Any, keys: Any, values: Any, order: Iterable[Any]) -> Any:
         new[:] = values
     else:
         for name, value in zip(keys, values, strict=True):
-            object.__setattr__(new, name, value)  # it may be frozen
+            object.__setattr__(new, name, value)  # `new` may be a frozen dataclass
     return new
 
 

@@ -1,4 +1,4 @@
-"""Calls that an event loop waits for, `await client.aio.step(batch)`, and streams for `async for`."""
+"""Calls for `await`, such as `await client.aio.step(batch)`, and streams for `async for`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _SCALARS = pickling.SCALARS
 
 
 class AioCall(StreamedIterator, Coroutine[Any, Any, Any]):
-    """One call, as a coroutine. If its result is a stream, iterate over the call itself.
+    """One call, as a coroutine. If its result is a stream, you can iterate over the call itself.
 
     As with any coroutine, the call begins when it is awaited: by `await`, `asyncio.create_task`,
     `asyncio.run` or anything else that takes coroutines. If you await it a second time, it raises
     RuntimeError; if you never await it, Python warns. Cancelling the task that awaits it cancels the
-    call. It raises the same errors as a plain call.
+    call. An awaited call raises the same errors as a plain call.
 
     Example:
         async for row in table.aio.rows("users"):
@@ -38,11 +38,11 @@ class AioCall(StreamedIterator, Coroutine[Any, Any, Any]):
     def __init__(self, channel: Channel, method: bytes, /, *args: Any, **kwargs: Any) -> None:
         self._method = method.decode()
         self._stream: AsyncStream | None = None
-        # A function, not a method of this object: with a cycle, Python would notice a call that was never
-        # awaited only at the next garbage collection.
+        # `_call` isn't a method, because a method would make a cycle of references. If a call was never
+        # awaited, Python would then notice that only at the next garbage collection.
         self._coroutine = _call(channel, method, args, kwargs)
         self.__qualname__ = f"aio.{self._method}"
-        setattr(self._coroutine, "__qualname__", self.__qualname__)  # noqa: B010 - mypy knows none
+        setattr(self._coroutine, "__qualname__", self.__qualname__)  # noqa: B010 - mypy knows no such attribute
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._coroutine.__await__()
@@ -56,7 +56,7 @@ class AioCall(StreamedIterator, Coroutine[Any, Any, Any]):
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
-        """End the call. If it has not begun, it never does."""
+        """End the call. If the call has not begun, it never runs."""
         self._coroutine.close()
 
     def __aiter__(self) -> AioCall:
@@ -110,8 +110,8 @@ class AsyncStream(StreamedIterator, AsyncIterator[Any]):
             async for row in rows:
                 ...
 
-    Everything documented for Stream holds here, except about threads: only one coroutine at a time may
-    wait for an item.
+    What the documentation of Stream says is true here too, except about threads: only one coroutine at a
+    time may wait for an item.
     """
 
     def __init__(self, stream: Stream) -> None:

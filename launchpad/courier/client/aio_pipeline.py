@@ -4,8 +4,9 @@
                                                                        │
              the coroutine ◀── LoopCall ◀── the loop, when the socket is readable
 
-So no thread must wake another for a call. A thread still does everything that must not hold up the loop: it
-connects, waits until a server takes more, and watches deadlines. Once the connection has ended it also reads.
+So no thread has to wake another for a call. The pipeline still has a thread for everything that would hold up
+the loop: the thread connects, waits until the socket takes more bytes, and watches deadlines. Once the
+connection has ended, the thread also reads.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class LoopCall(PipelinedFuture):
     waiter: asyncio.Future[None]
 
     def wait_in(self, loop: AbstractEventLoop) -> asyncio.Future[None] | None:
-        """Return a future that is done when this call is; None if it is done already. Call this only once."""
+        """Return a future that is done when this call is, or None if the call is done. Call this only once."""
         waiter = self.waiter = loop.create_future()
         # This must come before the check of `is_completed`: the thread that completes the call does the two
         # in reverse order (future.py).
@@ -74,7 +75,7 @@ class AioPipeline(Pipeline):
     def close(self) -> None:
         reader = self.reader
         if isinstance(reader, LoopReader) and _running_loop() is self.loop:
-            reader.unwatch()  # now, because the loop may end at once
+            reader.unwatch()  # don't leave it to the loop, which may end at once
         super().close()
 
     def drop_inherited(self) -> None:
@@ -92,28 +93,28 @@ class AioPipeline(Pipeline):
         elif len(self._pending.calls) == 1 or len(queue) >= BATCH:
             self._flush()
         elif not self._will_flush:
-            self._will_flush = True  # together with the calls that are put until then
+            self._will_flush = True  # `_flush` also sends the calls that are put until it runs
             self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._will_flush = False
         reader = self.reader
         if reader is not None and not reader.flush():
-            self._wake()  # the thread waits until the server takes more
+            self._wake()  # the thread waits until the socket takes more bytes
 
 
 class LoopReader(Reader):
-    """A reader whose event loop reads and writes; its thread does what would hold up the loop."""
+    """A reader that reads and writes in the event loop. Its thread does what would hold up the loop."""
 
     def __init__(self, loop: AbstractEventLoop, *args: Any) -> None:
         super().__init__(*args)
         self._loop = loop
-        # Held to read. At the end of a connection the loop and the thread may both want to, and the bytes
-        # must reach the decoder in their order.
+        # This lock is held to read. At the end of a connection the loop and the thread may both try to read,
+        # and the decoder must get the bytes in the right order.
         self._reading = Lock()
-        # A duplicate descriptor for the loop, so that each side may close its own at any time.
+        # The loop has a duplicate of the socket's descriptor, so that each side may close its own at any time.
         self._watched = -1
-        self._decoder: framing.FrameDecoder | None = None  # of the current connection
+        self._decoder: framing.FrameDecoder | None = None  # the current connection's
 
     def flush(self) -> bool:
         return self._flush(wait=False)
@@ -128,14 +129,14 @@ class LoopReader(Reader):
             os.close(fd)
 
     def drop_inherited(self) -> None:
-        """Close the descriptor in a forked child. The parent shares the loop's selector: leave it alone."""
+        """Close the descriptor in a forked child. Don't change the loop's selector: the parent shares it."""
         fd = self._watched
         self._watched = -1
         if fd >= 0:
             os.close(fd)
 
     def _read_until_end(self, sock: Socket) -> None:
-        self._waits_for = 0  # only the end, which poll always reports
+        self._waits_for = 0  # wait only for the connection's end, which poll always reports
         try:
             super()._read_until_end(sock)
         finally:
@@ -186,7 +187,7 @@ class LoopReader(Reader):
             self.wake()
 
     def _read(self, receive: Receive, decoder: framing.FrameDecoder) -> None:
-        """Read in the thread, because the connection or the loop has ended: answers may have arrived."""
+        """Read in the thread after the connection or the loop has ended: answers may have arrived before."""
         with self._reading:
             self._waits_for = select.POLLIN
             super()._read(receive, decoder)

@@ -1,8 +1,8 @@
-"""A thread that waits for the answers to many calls, each on a connection of its own.
+"""A thread that waits for the answers to many calls, each of which has its own connection.
 
-Most answers are read by the thread that waits for them. Waking this thread for each would only take the
-processor away from it. So this one starts to watch a connection when something must be notified of the
-answer, or after a tick if no thread has read from the connection by then.
+Most answers are read by the thread that waits for them. If the poller woke for each answer too, it would only
+take the processor from that thread. So the poller starts to watch a connection when something must be
+notified of the answer. Otherwise it starts after a tick, if no thread has read from the connection by then.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _TICK_S = 0.005
 class AnswerPoller(Generic[_Call]):
     """A thread that calls `on_answer(call, connection)` when there is something to read, and ends late calls.
 
-    It ends after a while with nothing to do.
+    The thread ends when it has had nothing to do for a while.
 
     Args:
-        on_tick: Watches the calls that have waited for a tick. Returns True if there are newer ones, which
-            it must look at after the next tick.
-        may_end: Called when there was nothing to do. Returns False if there is something, after all.
+        on_tick: Starts watching the calls that have waited for a tick. Returns True if there are newer
+            calls, so that it must be called again after the next tick.
+        may_end: Called before the thread ends. Returns False if there is something to do, after all.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AnswerPoller(Generic[_Call]):
         self._on_tick = on_tick
         self._may_end = may_end
         self._is_closing = False
-        #: True while it will look at new calls soon enough by itself, so that no thread must wake it.
+        #: True while the thread looks at new calls soon enough by itself, so that nothing has to wake it.
         self.is_ticking = False
         self._watched: dict[int, tuple[_Call, ShmClientConnection]] = {}  # by descriptor
         self._epoll = select.epoll()
@@ -64,26 +64,26 @@ class AnswerPoller(Generic[_Call]):
         name = f"courier-answers-{label}"
         self.thread = OwnThread(target=self._main, name=name)
 
-    # A thread calls these two only while it has the claim of the call.
+    # Only a thread that has claimed the call may call `watch` and `unwatch`.
 
     def watch(self, call: _Call, connection: ShmClientConnection) -> None:
         """Start watching `connection` for an answer to `call`."""
         fd = connection.sock.fileno()
         if fd not in self._watched:
             self._watched[fd] = call, connection
-            # The connection may be closed, or the epoll.
+            # The connection or the epoll may be closed.
             with contextlib.suppress(OSError, ValueError):
                 self._epoll.register(fd, select.EPOLLIN)
 
     def unwatch(self, connection: ShmClientConnection) -> None:
-        """Stop watching: before a thread reads from the connection, and before the connection is closed."""
+        """Stop watching. Call this before reading from the connection, and before closing it."""
         fd = connection.sock.fileno()
         if self._watched.pop(fd, None) is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._epoll.unregister(fd)
 
     def wake(self) -> None:
-        """Wake the thread for a new call, or for one whose deadline is now the first."""
+        """Wake the thread for a new call, or for a call that now has the earliest deadline."""
         self._wakeup.wake()
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class AnswerPoller(Generic[_Call]):
     def _main(self) -> None:
         was_woken = False
         while True:
-            # This must come first: a thread adds a call, and only then looks at the flag.
+            # Clear the flag before looking for calls: other threads first add a call and then read the flag.
             self.is_ticking = False
             self.is_ticking = self._on_tick(time.monotonic() - _TICK_S) or was_woken
             was_woken = False
@@ -112,12 +112,12 @@ class AnswerPoller(Generic[_Call]):
             for fd, _ in events:
                 if fd == self._wakeup.fileno():
                     self._wakeup.drain()
-                    was_woken = True  # so that the next call need not wake us
+                    was_woken = True  # so that the next call need not wake this thread
                     continue
                 call_and_connection = self._watched.get(fd)
                 if call_and_connection is not None:
                     self._on_answer(*call_and_connection)
-                    # Don't keep the future, and its value, alive while we wait.
+                    # Don't keep the future and its value alive during the next wait.
                     call_and_connection = None
             self._pending.fail_late()
             is_idle = not events and timeout_s >= _IDLE_S

@@ -1,4 +1,4 @@
-"""The threads that send the items of arguments which are streams, and a runner for async iterators."""
+"""The threads that send the items of streams in arguments, and a runner for async iterators."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from launchpad.courier.streams.stepping import (
 if TYPE_CHECKING:
     import asyncio
 
-# A loop that was closed never runs what it was given last. So a wait checks this often if it is closed.
+# A closed loop never runs the coroutines that it was given last. So a wait for a coroutine checks at this
+# interval if the loop is closed.
 _POLL_S = 0.1
 _stall_checks = PeriodicChecks("courier-stalled-streams", STALL_S)
 
 
 class ArgumentSender:
-    """A sender of the items of one argument, an iterator, as far as the method has given credit for them.
+    """A sender for an argument that is an iterator. It sends as many items as the method gives credit for.
 
-    It has a thread of its own from the first credit on, because the iterator may wait for anything, even for
-    what the caller does with the call's own result.
+    From the first credit on, the sender has a thread of its own, because the iterator may wait for anything,
+    even for something that the caller does with the call's result.
 
     Args:
         connection: The connection of the call.
         runner: Steps the iterator if it is async.
-        late: Makes the error of a wait past its deadline.
+        late: Makes the error of a wait that has passed its deadline.
         name: The name of the thread.
     """
 
@@ -53,7 +54,7 @@ class ArgumentSender:
         self._outgoing = outgoing
         self._runner = runner
         self._late = late
-        self._pull_task: asyncio.Task[Any] | None = None  # while an async iterator is stepped
+        self._pull_task: asyncio.Task[Any] | None = None  # set while an async iterator is stepped
         outgoing.items.put = connection.queue.put_chunks
         self._n_pulls = 0
         self._stall_clock = StallClock()
@@ -62,17 +63,17 @@ class ArgumentSender:
         self.is_sending = False  # True while the thread may use the connection
 
     def allow(self, items: int, n_bytes: int) -> None:
-        """Take note that the method takes that many more items and bytes."""
+        """Note that the method accepts this many more items and bytes."""
         self._outgoing.items.allow(items, n_bytes)
         self.start()
 
     def cancel(self) -> None:
-        """Stop sending: the method takes no more items."""
+        """Stop sending, because the method accepts no more items."""
         self._interrupt()
         self.start()
 
     def end(self) -> None:
-        """Close the iterator at the end of the call; in this thread if the iterator was never stepped."""
+        """Close the iterator at the end of the call. If it was never stepped, close it in this thread."""
         self._interrupt()
         if not self._has_started:
             self._has_started = True
@@ -89,7 +90,7 @@ class ArgumentSender:
         try:
             self._outgoing.context.run(self._send_items)
         except OSError:
-            pass  # the thread that reads finds the end of the connection too, and reports it
+                pass  # the thread that reads also finds that the connection ended, and reports it
         finally:
             self._close()
             self.is_sending = False
@@ -122,7 +123,7 @@ class ArgumentSender:
             else:
                 outgoing.pull(self._hold)
             items.put_waiting()
-            while not connection.queue.flush_all():  # True for a closed queue, which is empty
+            while not connection.queue.flush_all():  # it returns True for a closed queue, which is empty
                 connection.queue.wait_until_writable(1.0)
 
     async def _pull_async(self) -> None:
@@ -141,7 +142,7 @@ class ArgumentSender:
             self._pull_task = None
 
     def _interrupt(self) -> None:
-        """Take no more items, and end a step of an async iterator that waits. From any thread."""
+        """Take no more items, and cancel the current step of an async iterator. Safe from any thread."""
         self._outgoing.is_cancelled = True
         task = self._pull_task
         if task is not None:
@@ -149,7 +150,7 @@ class ArgumentSender:
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
     def _flush(self) -> bool:
-        """Write the items that wait; return False if the socket takes no more now."""
+        """Write the waiting items. Return False if the socket takes no more for now."""
         self._outgoing.items.put_waiting()
         return self._connection.queue.flush_all()
 
@@ -161,10 +162,10 @@ class ArgumentSender:
         return True
 
     def _write_if_stalled(self, now: float) -> bool:
-        """Write the items that wait for an iterator that blocks. Return True to be called again."""
+        """Write the waiting items if the iterator blocks. Return True to be called again."""
         still_s = self._stall_clock.still_s(self._n_pulls, now)
         if still_s >= STALL_S:
-            with contextlib.suppress(OSError):  # the thread that reads finds the end
+            with contextlib.suppress(OSError):  # the thread that reads reports a connection's end
                 return not self._flush() or still_s < UNWATCH_S
         return not self._outgoing.items.has_ended
 
@@ -178,7 +179,7 @@ class ArgumentSender:
         if not self._outgoing.is_async or not self._n_pulls:
             self._outgoing.close()
             return
-        # A loop that ends cancels what runs on it, and closes its generators itself.
+        # A loop that ends cancels its tasks and closes its async generators itself.
         with contextlib.suppress(LoopIsClosed, CancelledError):
             self._runner.run(self._outgoing.close_async())
         self._runner.close()
@@ -187,8 +188,8 @@ class ArgumentSender:
 class CoroutineRunner:
     """A runner of coroutines, one at a time.
 
-    It runs them on `loop`, for any thread but the loop's own. Without `loop` it makes one in the thread that
-    runs the first coroutine; that thread must also run all the others and call `close`.
+    With `loop`, coroutines run there, and any thread but the loop's own may call `run`. Without `loop`, the
+    first call of `run` makes a loop in its thread. Only that thread may then call `run` and `close`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -196,7 +197,7 @@ class CoroutineRunner:
         self._runner: asyncio.Runner | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run the coroutine to its end; return its result. Raises LoopIsClosed if the loop is closed."""
+        """Run the coroutine to its end and return its result. Raises LoopIsClosed if the loop is closed."""
         import asyncio
         from concurrent.futures import wait
 
@@ -213,7 +214,7 @@ class CoroutineRunner:
                     return future.result()
             raise LoopIsClosed("the event loop of an async iterator was closed before its end")
         finally:
-            coroutine.close()  # it may never have begun
+            coroutine.close()  # the coroutine may never have begun
 
     def close(self) -> None:
         """Close the loop if this runner has made it."""

@@ -2,23 +2,23 @@
 
 the outcome of sending a request                                    is it sent again?
 ──────────────────────────────────────────────────────────────────  ────────────────────────────────────────
-it was not sent in full, since the connection or server was gone   yes, until its deadline
-the server answers that it has not run (NotRun, or a GOAWAY)        yes, until its deadline
+it was not sent in full: the connection or the server was gone      yes, until its deadline
+the server answers that it did not run it (NotRun, or a GOAWAY)     yes, until its deadline
 a new connection ended before the whole request was sent            yes, `MAX_TRIES` times; then NotSent
 it was sent and not answered; it may run twice (`may_repeat`)       yes
 it was sent and not answered; it may not run twice                  never: OutcomeUnknown
-the server refuses us, or speaks another protocol                   never: the error is raised
+the server refuses this client, or speaks another protocol          never: the error is raised
 this process has no descriptor left for a connection                never: NotSent
 
-A server runs only complete frames. So if a write fails, the frame was not complete, and nothing ran.
-That covers a server that was restarted since the last call: the first write to the old connection fails.
-(Over TCP that write does not fail, so there we ask `is_stale` first.) Once a request is written in full
-and no answer comes, the outcome is unknown. A server that stops in an orderly way says in its last frame
-that it has run no other calls than those it has answered.
+A server runs only complete messages. So if a write fails, the message was incomplete, and nothing ran. This
+also covers a server that was restarted since the last call, because the first write to the old connection
+fails. (Over TCP the first write does not fail, so there `is_stale` is asked before it.) If a request was
+written in full and no answer comes, the outcome is unknown. A server that stops in an orderly way says in
+its last message that it has run only the calls that it has answered.
 
-The same rule holds for calls with streams (stream_calls.py) and for futures. A future that is sent again
-goes into the queue of the next connection (reader.py), to the pipeline (shm_calls.py), or waits for the
-next handshake (grpc/connection.py).
+The same rule holds for calls with streams (stream_calls.py) and for futures. When the request of a future is
+sent again, it goes into the queue of the next connection (reader.py) or to the pipeline (shm_calls.py), or it
+waits for the next handshake (grpc/connection.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ R = TypeVar("R")
 # How often a request is tried on new connections that end before it is sent.
 MAX_TRIES = 3
 
-_MOST_IDLE = 16  # connections that are kept for later calls; a burst of threads may open more
+_MOST_IDLE = 16  # idle connections that are kept for later calls; a burst of threads may open more
 
 _FIRST_PAUSE_S = 0.001
 _LONG_PAUSE_S = 0.02
@@ -70,9 +70,9 @@ _SMALL = framing.SMALL
 _encode_call = pickling.encode_call
 
 _paused: dict[threading.Event, str] = {}
-"""The events that paused threads wait for → the addresses of their servers.
+"""The events that paused threads wait for, each with the address of the thread's server.
 
-It needs no lock: each use of it is one atomic operation.
+The dict needs no lock, because each use of it is one atomic operation.
 """
 
 
@@ -106,8 +106,8 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
         if outer is not None:
             record.innermost = outer, None, peer, method
         headers_out = channel.trace_header
-        connections = channel.idle_connections  # the top one was used last
-        if method in channel.shm_methods:  # it has returned large arrays before
+        connections = channel.idle_connections  # the connection on top was used last
+        if method in channel.shm_methods:  # the method has returned large arrays before
             connections = channel.shm_connections
         n_out = len(body)
         # A small call costs one comparison here, and no function call.
@@ -152,7 +152,7 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
                 except Exception as error:
                     if is_interruption(error):
                         raise
-                    # Otherwise decode_reply below raises the full error.
+                    # For other errors, decode_reply below raises the full error.
             try:
                 return decode_reply(peer, method, options, reply)
             except NotRun:
@@ -186,10 +186,10 @@ def send_until_answered(
     now: float,
     connections: deque[ClientConnection] | None = None,
 ) -> tuple[ClientConnection, framing.Fields]:
-    """Send a request until a server takes it; return the connection and the answer that came on it.
+    """Send a request until a server takes it. Return the connection and the answer.
 
-    The connection is one of `connections`, or a new one of the same kind. Without `connections` it is one
-    that shares no memory.
+    The connection is one of `connections`, or a new connection of the same kind. Without `connections`, it
+    is a connection that shares no memory.
     """
     peer = channel.peer
     options = channel.options
@@ -197,7 +197,7 @@ def send_until_answered(
         connections = channel.idle_connections
     tries = 0
     timeout_us = 0
-    # Don't raise errors inside an `except` here: the user would see both.
+    # Don't raise errors inside an `except` here: the user would see both errors.
     while True:
         try:
             connection = connections.pop()
@@ -211,7 +211,7 @@ def send_until_answered(
                     continue
             connection = channel.open_connection(connections, method, deadline)
             now = _monotonic()
-            try:  # only now do we know how much this server takes
+            try:  # the size that this server accepts is known only since the handshake
                 call_errors.check_size(
                     peer, method, len(body) + sum(buffer.nbytes for buffer in buffers)
                 )
@@ -226,10 +226,10 @@ def send_until_answered(
                 remaining_s = deadline - now
                 if remaining_s <= 0:
                     raise call_errors.late(peer, method, options)
-                timeout_us = int(remaining_s * 1e6) or 1  # 0 would be no limit
+                timeout_us = int(remaining_s * 1e6) or 1  # 0 would mean no limit
                 if remaining_s < CHECK_EVERY_S or connection.timeout_s != CHECK_EVERY_S:
                     timeout_s = options.timeout_s
-                    # At the start of a call round up to its timeout, which the socket probably has already.
+                    # At the start of a call, round up to the call's timeout. The socket probably has that limit.
                     if timeout_s is None or not timeout_s * 0.999 < remaining_s <= timeout_s:
                         timeout_s = remaining_s
                     connection.limit(min(CHECK_EVERY_S, timeout_s))
@@ -240,7 +240,7 @@ def send_until_answered(
             except OSError as error:
                 if is_interruption(error):
                     raise
-                # With its traceback the error would keep this frame, and so the arguments.
+                # Through its traceback, the error would keep the arguments of this function alive.
                 failed = error.with_traceback(None)
             if isinstance(failed, BlockingIOError):
                 reply = _wait_on(channel, connection, method, deadline)
@@ -248,7 +248,7 @@ def send_until_answered(
                     return connection, reply
             else:
                 _check_retry(channel, failed, connection, method)
-        except BaseException:  # including KeyboardInterrupt: an answer may be on its way here
+        except BaseException:  # KeyboardInterrupt too: the answer may still arrive on this connection
             connection.close()
             raise
         connection.close()
@@ -261,7 +261,7 @@ def send_until_answered(
 
 
 def release_connection(channel: CallRoute, connection: ClientConnection) -> None:
-    """Give back a connection whose call ended well. The next call takes the one given back last."""
+    """Put back a connection whose call ended well. The next call takes the connection put back last."""
     connections = channel.idle_connections
     if connection.shares_memory:
         connections = channel.shm_connections
@@ -275,7 +275,7 @@ def release_connection(channel: CallRoute, connection: ClientConnection) -> None
 def _wait_on(
     channel: CallRoute, connection: ClientConnection, method: bytes, deadline: float | None
 ) -> framing.Fields | None:
-    """Go on after the kernel's timer ended an exchange. Return None if the request must be sent again."""
+    """Continue an exchange that reached its time limit. Return None if the request must be sent again."""
     peer = channel.peer
     watchdog = SlowCallWatchdog(peer, method)
     while True:
@@ -296,7 +296,7 @@ def _wait_on(
 def _check_retry(
     channel: CallRoute, failed: OSError, connection: ClientConnection, method: bytes
 ) -> None:
-    """The connection of a request has ended: raise an error if the request must not be sent again."""
+    """Raise an error if a request whose connection has ended must not be sent again."""
     peer = channel.peer
     name = method.decode()
     if not connection.is_sent:
@@ -310,7 +310,7 @@ def _check_retry(
 
 
 def may_repeat(peer: ServerInfo, method: bytes, options: Options) -> bool:
-    """Return True if a call may run twice: the caller's options or the server's class allow it."""
+    """Return True if a call may run twice, because the caller's options or the server's class allow it."""
     return options.idempotent or method in peer.idempotent
 
 
@@ -354,10 +354,10 @@ def wait_for(
     options: Options,
     deadline: float | None,
 ) -> R:
-    """Repeat `attempt(seconds left)` until it returns something, with short pauses between.
+    """Repeat `attempt(seconds left)` until it returns something, with short pauses in between.
 
-    Raises whatever ends the wait: the error of the client's `failure_check`, DeadlineExceeded, or NotSent
-    at once for a client with wait_for_ready=False.
+    Raises DeadlineExceeded, or the error of the client's `failure_check`. For a client with
+    wait_for_ready=False, raises NotSent after the first attempt.
     """
     pause_s = 0.0
     while True:
@@ -370,7 +370,7 @@ def wait_for(
 def pause_before_deadline(
     pause_s: float, peer: ServerInfo, method: bytes, options: Options, deadline: float | None
 ) -> float:
-    """Pause before the next attempt of a call. `pause_s` is the last pause; return the length of this one."""
+    """Pause before the next attempt of a call. `pause_s` is the previous pause. Return the new pause."""
     check_wait(peer, method, options)
     remaining_s = time_left(peer, method, options, deadline)
     pause_s = next_pause(pause_s)
@@ -379,7 +379,7 @@ def pause_before_deadline(
 
 
 def check_wait(peer: ServerInfo, method: bytes, options: Options) -> None:
-    """Raise if there is no point in waiting for a server that is not up."""
+    """Raise an error if waiting for a server that is not up is pointless or not allowed."""
     peer.raise_if_failed()
     if not options.wait_for_ready:
         raise call_errors.not_up(peer, method)
@@ -388,7 +388,7 @@ def check_wait(peer: ServerInfo, method: bytes, options: Options) -> None:
 def time_left(
     peer: ServerInfo, method: bytes, options: Options, deadline: float | None
 ) -> float | None:
-    """Return the seconds until the deadline, or None without one. Raise DeadlineExceeded once it is past."""
+    """Return the seconds until the deadline; None without a deadline. Past it, raise DeadlineExceeded."""
     if deadline is None:
         return None
     remaining_s = deadline - time.monotonic()
@@ -398,7 +398,7 @@ def time_left(
 
 
 def next_pause(pause_s: float = 0.0) -> float:
-    """Return the length of the next pause, after one of `pause_s`; 0 stands for none yet.
+    """Return the length of the pause that follows a pause of `pause_s`. 0 means that there was no pause yet.
 
     The first pauses are short, for a server that is just starting. Later ones are longer, because hundreds
     of waiting clients must not take the processor from servers that start.
@@ -408,7 +408,7 @@ def next_pause(pause_s: float = 0.0) -> float:
 
 
 def pause(address: str, pause_s: float) -> None:
-    """Pause before the next attempt to connect. `wake` for that server ends the pause early."""
+    """Pause before the next attempt to connect. `wake(address)` ends the pause early."""
     woken = Event()
     _paused[woken] = address
     try:
@@ -418,7 +418,7 @@ def pause(address: str, pause_s: float) -> None:
 
 
 def wake(address: str) -> None:
-    """Let all clients in this process that wait for that server try now, because it is up."""
+    """Let all clients in this process that wait for this server try now, because the server is up."""
     for woken, waited_for in list(_paused.items()):
         if waited_for == address:
             woken.set()

@@ -1,4 +1,4 @@
-"""The errors that the caller of a call gets. Each names the server, the method and what to do next."""
+"""The errors that callers get. Each names the server and the method, and says what to do next."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def not_up(peer: ServerInfo, method: bytes) -> NotSent:
 
 
 def not_taken(peer: ServerInfo, method: bytes, error: Exception) -> NotSent:
-    """Return the error of a call that was not taken: fresh connections ended, the last with `error`."""
+    """Return the error of a call that was not taken: new connections ended, the last one with `error`."""
     return NotSent(
         f"{peer} did not take the call of {method.decode()!r}, which has not run: {error}",
         **where(peer, method),
@@ -62,12 +62,12 @@ def out_of_descriptors(peer: ServerInfo, method: bytes = b"") -> NotSent:
 
 
 def is_out_of_descriptors(error: BaseException | None) -> bool:
-    """Return True if this process or its host can open no more files; the server may be fine."""
+    """Return True if this process or its host can open no more files. The server may be fine."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def check_size(peer: ServerInfo, method: bytes, n_bytes: int) -> None:
-    """Raise MessageTooLarge if the server would not take arguments of this size."""
+    """Raise MessageTooLarge if the server would not accept arguments of this size."""
     limit = peer.takes_bytes
     if n_bytes > limit:
         raise MessageTooLarge(
@@ -106,7 +106,7 @@ def wrong_token(peer: ServerInfo) -> Refused:
 
 
 def is_final(error: BaseException) -> bool:
-    """Return True for an error in connecting that every other attempt would meet, too."""
+    """Return True for an error that every further attempt to connect would raise, too."""
     return isinstance(error, CourierError | PermissionError)
 
 
@@ -116,7 +116,7 @@ def is_final(error: BaseException) -> bool:
 def late(
     peer: ServerInfo, method: bytes, options: Options, *, in_stream: bool = False
 ) -> DeadlineExceeded:
-    """Return the error of a call past its deadline; with `in_stream`, of a wait for an item."""
+    """Return the error of a call past its deadline. With `in_stream`, return that of a wait for an item."""
     limit = f"within {options.timeout_s} s"
     if options.timeout_s is None:
         reason = "waited for it" if in_stream else "it was made for"
@@ -137,7 +137,7 @@ def late(
 def lost(
     peer: ServerInfo, method: bytes, address: str | None = None, n_items: int | None = None
 ) -> Exception:
-    """Return the error to raise when the connection, to that address, ended with this call in flight.
+    """Return the error of a call that was in flight when the connection to `address` ended.
 
     With `n_items`, the connection ended in the middle of a stream, after that many items.
     """

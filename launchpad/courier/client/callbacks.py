@@ -1,11 +1,12 @@
-"""The threads that run the callbacks of futures: a callback may wait for anything, even for other futures.
+"""The threads that run the callbacks of futures. A callback may wait for anything, even for other futures.
 
     completed by a reader ──submit──▶ jobs ──▶ runner: one after the other
                                        ▲
                                        └── watcher: if the runner has run one callback for `_STALL_S` and
                                            others are queued, it starts another runner for them
 
-There is usually one thread, and only while it has something to do. All clients of the process share it.
+Usually there is only one thread, which ends when it has nothing to do. All clients of the process share these
+threads.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from launchpad.courier.interruptions import Condition
 from launchpad.courier.own_threads import OwnThread
 
 _STALL_S = 0.02
-_IDLE_S = 0.1  # an idle thread ends this soon: a new one starts quickly, and none stays behind
+_IDLE_S = 0.1  # an idle thread ends after this time, because a new one starts quickly
 
 Callback = Callable[[Future[Any]], object]
 
-#: Callbacks from these modules are known to do no more than notify another thread.
+#: Callbacks from these modules are known to only notify another thread.
 _QUICK = ("asyncio.", "launchpad.")
 
 
@@ -47,11 +48,11 @@ class CallbackThreads:
 
     def drop_inherited(self) -> None:
         """Start afresh in a forked child, in which none of the threads runs."""
-        # Held to add a job and to decide who runs it: a new job either finds a runner that will look for it,
-        # or starts one.
+        # This condition's lock is held to add a job and to decide which thread runs it. Either a runner
+        # exists that will take the new job, or a runner is started.
         self._changed = Condition()
         self._jobs: deque[Callable[[], None]] = deque()
-        self._runner: threading.Thread | None = None  # the one that takes jobs
+        self._runner: threading.Thread | None = None  # the thread that takes jobs
         self._is_idle = False  # the runner waits for jobs, or is about to
         self._has_watcher = False
         self._n_taken = 0
@@ -86,7 +87,7 @@ class CallbackThreads:
                 if self._jobs:
                     self._ensure_watcher()
             job()
-            del job  # an idle thread must not keep a future, nor its value
+            del job  # an idle thread must not keep a future and its value alive
 
     def _watch(self) -> None:
         with self._changed:
@@ -94,14 +95,14 @@ class CallbackThreads:
                 n_taken = self._n_taken
                 self._changed.wait(_STALL_S)
                 if self._jobs and self._n_taken == n_taken and not self._is_idle:
-                    self._start_runner()  # instead of the one that is blocked
+                    self._start_runner()  # it replaces the runner that is blocked
                     break
             self._has_watcher = False
 
-    # The rest is called with the lock held.
+    # The following methods are called with the lock held.
 
     def _start_runner(self) -> bool:
-        """Start a runner; return False if no more threads can be started."""
+        """Start a runner. Return False if no more threads can be started."""
         runner = OwnThread(target=self._run, name="courier-callbacks")
         with contextlib.suppress(RuntimeError):
             # The thread may start before `_runner` is set, but its first step waits for the lock.
@@ -125,7 +126,7 @@ def _call(callback: Callback, future: Future[Any]) -> None:
     except Exception:  # log it as `Future` does
         log = logging.getLogger("concurrent.futures")
         log.exception("exception calling callback for %r", future)
-    except BaseException:  # it must not end this thread, which runs other callbacks
+    except BaseException:  # the error must not end this thread, which runs other callbacks
         threading.excepthook(
             threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
         )

@@ -1,9 +1,9 @@
-"""Channels: a channel is a client's way to a server. `SocketChannel` is the one over sockets.
+"""Channels: a channel carries a client's calls to its server. A `SocketChannel` does that over sockets.
 
-A `SocketChannel` has a pool of connections for calls that wait, and a pipeline for all others. A caller
-that waits takes a connection for itself, writes its request with one system call, and reads the answer in
-its own thread with another: no reader thread, no hop. The connection then goes back on top of the pool. So
-a lone caller always uses the same one, and a server thread is still reading at its other end.
+A `SocketChannel` has a pool of connections for calls that wait, and a pipeline for all other calls. A caller
+that waits takes a connection for itself, writes its request with one system call, and reads the answer with
+another, without a second thread. The connection then goes back on top of the pool. So a lone caller always
+uses the same connection, and at its other end a server thread is still reading.
 
 On one host, calls with large arrays use separate connections, which share memory with the server.
 """
@@ -50,10 +50,10 @@ _NUMBER_TAG = framing.encode_headers({framing.RECORDED: bytes(8)})[:-8]
 
 
 class Channel(ABC):
-    """A client's way to its server, with one set of options. Any number of threads may share it.
+    """The carrier of a client's calls, with one set of options. Any number of threads may share a channel.
 
-    `with_options`, `with_trace` and `with_number` return views, which share everything else. `counts` has
-    the calls of all views, by method.
+    `with_options`, `with_trace` and `with_number` return views, which share everything else with the
+    channel. `counts` counts the calls of all views, by method.
     """
 
     def __init__(self, peer: ServerInfo, options: Options, counts: Counts | None = None) -> None:
@@ -62,8 +62,8 @@ class Channel(ABC):
         self.counts = Counts() if counts is None else counts
         self.began = time.monotonic()
         self.trace = b""  # the span that a call belongs to, if any
-        self.number = b""  # the number of a call that is recorded
-        self.trace_header = b""  # both of these, as headers
+        self.number = b""  # the number under which a call is recorded, if any
+        self.trace_header = b""  # `trace` and `number`, encoded as headers
 
     @property
     @abstractmethod
@@ -77,7 +77,7 @@ class Channel(ABC):
         return view
 
     def with_trace(self, trace: bytes) -> Self:
-        """Return a channel for one call, which belongs to that span."""
+        """Return a channel for one call, which belongs to this span."""
         view = self._view()
         view.trace = trace
         view.trace_header += framing.encode_headers({framing.TRACE: trace})
@@ -98,7 +98,7 @@ class Channel(ABC):
 
     @abstractmethod
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
-        """Call and wait for the answer in this thread; in a span if `tracing.spans` makes them."""
+        """Make a call and wait for the answer in this thread. If `tracing.spans` is set, it makes a span."""
 
     def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Make a call without waiting, and return its future."""
@@ -115,7 +115,7 @@ class Channel(ABC):
     def submit_in_loop(
         self, loop: AbstractEventLoop, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]:
-        """Make a call as `submit` does, in the thread of an event loop that waits for the result."""
+        """Make a call as `submit` does. The calling thread is that of the loop that waits for the result."""
         return self.submit(method, *args, **kwargs)
 
     @abstractmethod
@@ -129,7 +129,7 @@ class SocketChannel(Channel):
     def __init__(self, peer: ServerInfo, options: Options, counts: Counts | None = None) -> None:
         super().__init__(peer, options, counts)
         if not peer.can_move:
-            transport.find(peer.address)  # a malformed address raises in the caller's line
+            transport.find(peer.address)  # for a malformed address, making the client raises the error
         pool = MovingConnectionPool if peer.can_move else ConnectionPool
         self.connections = pool(peer)
         self.idle_connections = self.connections.idle_connections
@@ -168,7 +168,7 @@ class SocketChannel(Channel):
         kwargs: dict[str, Any],
         loop: AbstractEventLoop | None = None,
     ) -> Future[Any]:
-        """Make a call without waiting, on the pipeline, or for large arrays through shared memory."""
+        """Make a call without waiting: on the pipeline, or through shared memory for large arrays."""
         if (
             not kwargs
             and len(args) <= _MOST_ARGS
@@ -216,7 +216,7 @@ class SocketChannel(Channel):
         )
 
     def try_to_open_shm(self, limit_s: float | None) -> ShmClientConnection | None:
-        """Return a new connection that shares memory, if the server is up and offers that. Try only once.
+        """Try once to open a connection that shares memory. Return None if the server is down or can't share.
 
         Raises Refused, or NotSent if this process has no file descriptor left.
         """
@@ -230,7 +230,7 @@ class SocketChannel(Channel):
         return self._share(sock, address)
 
     def _share(self, sock: stream_socket.Socket, address: str) -> ShmClientConnection | None:
-        """Return a connection over a new socket. If it shares no memory, close it and return None."""
+        """Return a connection over a new socket. If that shares no memory, close the socket, return None."""
         # The handshake may have shown that the server is on another host.
         if not (self.peer.shares_memory and stream_socket.is_unix(sock)):
             sock.close()
@@ -249,7 +249,7 @@ class SocketChannel(Channel):
         is_closed = transport.find(address).is_stale
 
         def is_obsolete(sock: stream_socket.Socket) -> bool:
-            # An old server may go on running, cut off from the rest: clients must not call it any more.
+            # After a move, the old server may still run, cut off from the rest. Clients must not call it.
             return peer.has_moved_from(address) or (is_closed is not None and is_closed(sock))
 
         return is_obsolete if peer.can_move else is_closed
@@ -259,7 +259,7 @@ def channel_to(peer: ServerInfo, options: Options) -> Channel:
     """Return a channel to the server: over gRPC if its address says so, else over sockets.
 
     Raises:
-        ValueError: The client has a link, and the address is gRPC's, which can't be delayed.
+        ValueError: The client has a link, and the address is for gRPC, whose messages can't be delayed.
     """
     if peer.can_move or not transport.is_grpc(peer.address):
         return SocketChannel(peer, options)

@@ -1,4 +1,4 @@
-"""The route of a call: the parts of its channel with which it can be sent again, or become a stream."""
+"""The route of a call: the parts of a channel that are used to repeat a call or to open its stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CallPipeline(Protocol):
     def resubmit(
         self, call: Any, body: bytes, buffers: Sequence[memoryview], headers: bytes
     ) -> None:
-        """Make a call that another way was tried for, and that has not run. Never waits."""
+        """Make a call that was tried on another connection and has not run. Never waits."""
 
 
 class CallConnections(Protocol):
@@ -30,10 +30,10 @@ class CallConnections(Protocol):
         """Return the pipeline for calls that do not wait."""
 
     def take_shm(self) -> ShmClientConnection | None:
-        """Return an idle connection that shares memory, for the caller alone, or None."""
+        """Take an idle connection that shares memory. Return None if there is no idle connection."""
 
     def add_stream(self, call: Any) -> None:
-        """Have `close` close this call with streams, too."""
+        """Add a call with streams, so that `close` closes it, too."""
 
 
 class CallRoute(Protocol):
@@ -60,12 +60,12 @@ class CallRoute(Protocol):
         """Make a call with iterators among its arguments, and wait for the answer."""
 
     def open_stream(self, connection: ClientConnection, method: bytes) -> Iterator[Any]:
-        """Return the stream that a call on this connection was answered with."""
+        """Return the stream that is the answer to the call on this connection."""
 
     def open_connection(
         self, connections: deque[ClientConnection], method: bytes, deadline: float | None
     ) -> ClientConnection:
-        """Return a new connection of the same kind; wait for the server as long as the call may."""
+        """Open a connection like those in `connections`. Wait for the server until `deadline`."""
 
     def try_to_open_shm(self, limit_s: float | None) -> ShmClientConnection | None:
-        """Return a new connection that shares memory, if the server is up and offers that."""
+        """Try once to open a connection that shares memory. Return None if the server can't do that."""

@@ -21,7 +21,7 @@ from launchpad.courier.transport import network_address
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from typing_extensions import TypeVar  # which every checker brings along
+    from typing_extensions import TypeVar  # every type checker includes this package
 
     from launchpad.courier.client.aio import AioCall
     from launchpad.courier.telemetry.call_stats import ClientStats, ServerStats
@@ -59,7 +59,7 @@ class Methods(Generic[R]):
         return self._call(b"__call__", *args, **kwargs)
 
     def __getattr__(self, name: str) -> Callable[..., R]:
-        # Copy, pickle and inspection ask every object for such names; they don't mean to make a call.
+        # `copy`, `pickle` and `inspect` look up such names on every object. They don't mean to make a call.
         if name.startswith("_"):
             raise AttributeError(
                 f"a courier client has no {name!r}: remote names have no underscore"
@@ -70,7 +70,7 @@ class Methods(Generic[R]):
                 f"a method name of {len(encoded)} bytes; the limit is {framing.MAX_NAME}"
             )
         method = Method(self._call, encoded)
-        # From now on Python finds the method in the instance, and doesn't come here.
+        # From now on Python finds the method in the instance and doesn't call `__getattr__`.
         self.__dict__[name] = method
         return method
 
@@ -86,11 +86,13 @@ class Client(Methods[Any], Generic[T]):
 
     With `Client[Learner](…)` type checkers treat `learner` as a Learner: see `courier.typed`.
 
-    A call runs at most once. It blocks only its own thread, and any number of threads may share a
-    client. It returns the method's result, or raises an error: the method's own exception, with the
-    remote traceback as `__cause__`, or a CourierError that says what is known about the call. The
-    first call connects. Clients can be pickled (without token and failure_check). They hash and compare
-    by address, or by the callable if their server can move.
+    A call runs at most once. It blocks only the calling thread, and any number of threads may share a
+    client. The call returns the method's result, or raises an error: the method's own exception, with the
+    remote traceback as `__cause__`, or a CourierError that says what is known about the call. The first
+    call connects.
+
+    Clients can be pickled (without token and failure_check). Two clients are equal if their addresses are.
+    If the server can move, the callables are compared instead.
 
     Some names belong to the client itself: `address`, `aio`, `futures`, `stats`, `with_options`. Call a
     remote method with one of these names as `client.futures.address()`.
@@ -102,23 +104,24 @@ class Client(Methods[Any], Generic[T]):
             that returns its current address (`unix:` and `tcp:` only), or "" while the address is
             unknown. The client calls it before each call, from any thread, so it must be quick. An
             exception that it raises is raised by the call.
-        compress: If True, arguments and results are compressed on the way; for slow networks.
-        call_timeout: Seconds that a call may take, including the wait for the server; None means no
-            limit. Past it the call raises DeadlineExceeded.
-        wait_for_ready: If True, a call made before the server is up waits for it. If False, it raises
-            NotSent at once.
+        compress: If True, arguments and results are compressed on the way, which helps on slow networks.
+        call_timeout: Seconds that a call may take, including the wait for the server. After that time the
+            call raises DeadlineExceeded. None means no limit.
+        wait_for_ready: If True, a call made before the server is up waits for the server. If False, the
+            call raises NotSent at once.
         name: The name of the server in errors, until the server gives its own name in the handshake.
         token: The token to show to the server. None means that the client asks the keyring for the
             token of the address.
         failure_check: A function that the client calls while a call waits for a server that is not up,
-            and when a connection ends. If it returns an exception, the call raises that and stops waiting.
-        max_bytes: The size of the largest result that the client takes; a larger one raises
+            and when a connection ends. If the function returns an exception, the call stops waiting and
+            raises it.
+        max_bytes: The size of the largest result that the client accepts. A larger result raises
             MessageTooLarge.
         idempotent: The names of methods that may run twice, so that courier may repeat calls of them.
-        link: A slow wire that the client's messages go through; for tests. See `transport/link.py`.
+        link: For tests: a simulated slow network for the client's messages. See `transport/link.py`.
 
     Raises:
-        ValueError: The token is too long, the address is not valid, or a grpc: address was given a link.
+        ValueError: The token is too long, the address is not valid, or `link` is set for a grpc: address.
     """
 
     _futures: Methods[Future[Any]] | None = None
@@ -161,7 +164,7 @@ class Client(Methods[Any], Generic[T]):
 
     @property
     def address(self) -> str:
-        """The current address of the server; "" if that is not known yet."""
+        """The current address of the server; "" if the address is not known yet."""
         return self._channel.peer.locate()
 
     @property
@@ -170,7 +173,7 @@ class Client(Methods[Any], Generic[T]):
 
         `cancel` works until the answer has arrived. A cancelled call that the server has not begun never
         runs. Callbacks run one after the other, on a thread of their own, and may wait for other futures. If
-        one blocks, another thread runs the rest.
+        a callback blocks, another thread runs the rest.
         """
         if self._futures is None:
             self._futures = Methods(self._channel.submit)
@@ -190,7 +193,7 @@ class Client(Methods[Any], Generic[T]):
         return self._aio
 
     def with_options(self, **changes: Any) -> Client[T]:
-        """Return this client with other options, for one call or many. The two share connections.
+        """Return a client with other options and the same connections, for one call or many.
 
         Example:
             table = parameters.with_options(timeout_s=2.0, idempotent=True).get("embedding")
@@ -267,7 +270,7 @@ def close(client: Any) -> None:
 
 
 def list_methods(client: Any) -> list[str]:
-    """Return the names of the methods that the client's server serves, sorted. The client's options apply.
+    """Return the sorted names of the methods that the client's server serves. The client's options apply.
 
     Example:
         print(lp.courier.list_methods(learner))     # ['get_variables', 'step']
@@ -287,7 +290,7 @@ def health(client: Any) -> str:
 
 
 def incarnation(client: Any) -> str:
-    """Return the id of the server that answers at this address. After each restart there is a new one.
+    """Return the id of the server that answers at this address. Each restart of the server changes the id.
 
     If the client has not talked to the server yet, this makes a call.
 
@@ -308,7 +311,8 @@ def on_restart(client: Any, callback: Callable[[], object]) -> None:
         courier.on_restart(table, lambda: table.load(snapshot))     # the restart lost its state
 
     The callback runs in the thread whose call finds the restart, before that call is sent. It may call
-    the server, but must not wait for futures of this client. If it raises, the call raises that.
+    the server, but must not wait for futures of this client. If the callback raises an exception, the call
+    raises that exception.
     """
     client._channel.peer.restart_callbacks.append(callback)
 
@@ -327,7 +331,7 @@ def server_stats(client: Any) -> ServerStats:
 def stats(client: Any) -> ClientStats:
     """Return the client's counts of its calls, as `client.stats()` does.
 
-    Use it where type checkers treat the client as the class that it calls.
+    Use this function where type checkers treat the client as an instance of the server's class.
 
     Example:
         stats = lp.courier.stats(learner)
@@ -369,7 +373,7 @@ def _rebuild(
 
 
 def _fetch_waits(address: str, token: bytes | None) -> list[Edge]:
-    """Ask a server, at any address, which of its calls wait for others."""
+    """Ask the server at this address which of its calls wait for other calls."""
     with Client[Any](address, token=token, call_timeout=2.0, wait_for_ready=False) as client:
         edges: list[Edge] = client._channel.call(framing.WAITS)
         return edges

@@ -1,6 +1,6 @@
-"""One connection of a client, which carries one call at a time.
+"""A connection of a client that carries one call at a time.
 
-call.py says when a request is sent again after its connection has ended.
+If a connection ends, call.py decides whether its request is sent again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from launchpad.courier.transport import fault_injection, link, stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
 
-# No single send or receive takes longer, so that the client can look for the reason of a long wait.
+# No single send or receive takes longer than this. In between, the client can look for the reason of a long
+# wait.
 CHECK_EVERY_S = 1.0
-_HANDSHAKE_TIMEOUT_S = 2.0  # then connect again, after a check whether the server has failed
+_HANDSHAKE_TIMEOUT_S = 2.0  # then check if the server has failed, and connect again
 
 _pack = framing.HEADER.pack
 _MAGIC = framing.MAGIC
@@ -36,8 +37,8 @@ class ClientConnection:
         self, sock: Socket, max_bytes: int, is_stale: Callable[[Socket], bool] | None, address: str
     ) -> None:
         self.sock = sock
-        self.address = address  # of the server's end
-        #: A function that is True if the socket must not be used again; None if there is nothing to ask.
+        self.address = address  # the server's
+        #: A function that returns True if the socket must not be used again; None if there is no such check.
         self.is_stale = is_stale
         self.was_used = False
         self.is_sent = False
@@ -70,8 +71,8 @@ class ClientConnection:
     ) -> framing.Fields:
         """Write a call and read its answer.
 
-        Raises OSError; BlockingIOError when the limit has passed. Then `is_sent` is True if the call was
-        written in full, and so may have run.
+        Raises OSError; if the time limit has passed, BlockingIOError. After an error, `is_sent` is True if
+        the call was written in full, so that it may have run.
         """
         self.is_sent = False
         if buffers or header_data or len(body) > framing.SMALL:
@@ -94,14 +95,14 @@ class ClientConnection:
         return self._received_alone(n) or self._received(n) or self.receive()
 
     def resume(self) -> framing.Fields:
-        """Continue an `exchange` that reached the limit: write what is left, and read the answer."""
+        """Continue an `exchange` that reached the time limit: write the rest, and read the answer."""
         if not self.is_sent:
             stream_socket.send_rest(self.sock, self._unsent)
             self.is_sent = True
         return self.receive()
 
     def receive(self) -> framing.Fields:
-        """Return the next frame. Raises OSError; BlockingIOError when the limit has passed."""
+        """Return the next frame. Raises OSError; if the time limit has passed, BlockingIOError."""
         reply = None
         while reply is None:
             n = self._receive(self._decoder.buffer)
@@ -116,7 +117,7 @@ class ClientConnection:
         return frames[0] if frames else None
 
     def receive_all(self, flags: int = 0, *, may_spin: bool = False) -> Sequence[framing.Fields]:
-        """Read once, for a call with streams, and return the complete frames. Raises as `receive` does."""
+        """Read once for a call with streams. Return the complete frames. Raises what `receive` raises."""
         buffer = self._decoder.buffer
         n = self._receive(buffer) if may_spin else self.sock.recv_into(buffer, 0, flags)
         frames = self._decode(n)
@@ -146,8 +147,8 @@ def open_socket(
 ) -> tuple[Socket, str] | None:
     """Connect once to the server's current address and run the handshake; return the socket and the address.
 
-    Returns None if no server is up, or its address is not known. Raises Refused if the server refuses the
-    handshake, or if only threads of another process can reach it.
+    Returns None if no server is up, or if the server's address is not known. Raises Refused if the server
+    refuses the handshake, or if only threads of another process can reach the server.
     """
     address = peer.locate()
     if not address:
@@ -159,7 +160,7 @@ def open_socket(
     try:
         sock = transport.find(address).connect(address, limit_s)
         sock.settimeout(limit_s)
-        # On this host the server may have published a token at this place; with TLS it never does.
+        # A server on this host may have published its token for this host and port; with TLS it never does.
         raw = stream_socket.raw_of(sock)
         places = [raw.getpeername()[:2]] if address.startswith("tcp:") and raw is sock else []
         token = peer.find_token(address, places)
@@ -187,7 +188,7 @@ def open_socket(
             sock = link.hold_up(sock, peer.link)
         sock = fault_injection.wrap(sock)
         peer.is_unreachable = False
-        # In the `try`, since a thread can be interrupted while it logs, and the socket must be closed then.
+        # This is in the `try`, because if the thread is interrupted while it logs, the socket must be closed.
         is_restarted = earlier is not None and earlier.incarnation != server_hello.incarnation
         note = ", which was restarted" if is_restarted else ""
         log.debug("connected to %s%s", peer.describe(address), note)
@@ -197,7 +198,7 @@ def open_socket(
         if is_final(error) or not isinstance(error, OSError) or is_interruption(error):
             raise
         if is_out_of_descriptors(error):
-            # The server may be up. To wait for it would really be to wait, silently, for a descriptor.
+            # The server may be up. Then the call would silently wait for a descriptor, not for the server.
             raise call_errors.out_of_descriptors(peer) from error
         _log_outage(peer, error)
         return None
@@ -209,14 +210,14 @@ def open_socket(
 
 
 def _log_outage(peer: ServerInfo, error: OSError) -> None:
-    """Log that the server can't be reached: once, however often clients try until it is back."""
+    """Log that the server can't be reached, but only once until it is back, however often clients try."""
     if not peer.is_unreachable:
         peer.is_unreachable = True
         log.debug("cannot connect to %s (%s: %s); trying again", peer, type(error).__name__, error)
 
 
 def check_server_hello(peer: ServerInfo, server_hello: handshake.ServerHello) -> None:
-    """Take the server's part of the handshake. Raises Refused if the server refuses the client."""
+    """Process the server's part of the handshake. Raises Refused if the server refuses the client."""
     previous_hello = peer.server_hello
     peer.server_hello = server_hello
     peer.takes_bytes = server_hello.max_bytes
