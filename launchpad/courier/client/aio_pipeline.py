@@ -41,7 +41,7 @@ class LoopCall(PipelinedFuture):
     waiter: asyncio.Future[None]
 
     def wait_in(self, loop: AbstractEventLoop) -> asyncio.Future[None] | None:
-        """Return a future that is done when this call is, or None if the call is done. Call this only once."""
+        """Return a future that is done when this call is; None if the call is done. Call this only once."""
         waiter = self.waiter = loop.create_future()
         # This must come before the check of `is_completed`: the thread that completes the call does the two
         # in reverse order (future.py).
@@ -112,7 +112,7 @@ class LoopReader(Reader):
         # This lock is held to read. At the end of a connection the loop and the thread may both try to read,
         # and the decoder must get the bytes in the right order.
         self._reading = Lock()
-        # The loop has a duplicate of the socket's descriptor, so that each side may close its own at any time.
+        # The loop has a duplicate of the socket's descriptor. So each side may close its own at any time.
         self._watched = -1
         self._decoder: framing.FrameDecoder | None = None  # the current connection's
 

@@ -90,7 +90,7 @@ class ArgumentSender:
         try:
             self._outgoing.context.run(self._send_items)
         except OSError:
-                pass  # the thread that reads also finds that the connection ended, and reports it
+            pass  # the thread that reads also finds that the connection ended, and reports it
         finally:
             self._close()
             self.is_sending = False
@@ -102,7 +102,7 @@ class ArgumentSender:
         items = outgoing.items
         connection = self._connection
         while not items.has_ended:
-            # With credit there is nothing to wait for, except a turn to look.
+            # With credit, there is nothing to wait for except the connection's lock.
             if not items.has_credit:
                 connection.wait(
                     lambda: connection.is_over or outgoing.is_cancelled or items.has_credit,
@@ -123,7 +123,7 @@ class ArgumentSender:
             else:
                 outgoing.pull(self._hold)
             items.put_waiting()
-            while not connection.queue.flush_all():  # it returns True for a closed queue, which is empty
+            while not connection.queue.flush_all():  # a closed queue is empty, so this returns True
                 connection.queue.wait_until_writable(1.0)
 
     async def _pull_async(self) -> None:

@@ -229,7 +229,7 @@ def send_until_answered(
                 timeout_us = int(remaining_s * 1e6) or 1  # 0 would mean no limit
                 if remaining_s < CHECK_EVERY_S or connection.timeout_s != CHECK_EVERY_S:
                     timeout_s = options.timeout_s
-                    # At the start of a call, round up to the call's timeout. The socket probably has that limit.
+                    # At the start of a call, round up to the call's timeout, the socket's likely limit.
                     if timeout_s is None or not timeout_s * 0.999 < remaining_s <= timeout_s:
                         timeout_s = remaining_s
                     connection.limit(min(CHECK_EVERY_S, timeout_s))
@@ -248,7 +248,7 @@ def send_until_answered(
                     return connection, reply
             else:
                 _check_retry(channel, failed, connection, method)
-        except BaseException:  # KeyboardInterrupt too: the answer may still arrive on this connection
+        except BaseException:  # KeyboardInterrupt too: the answer may still arrive here
             connection.close()
             raise
         connection.close()

@@ -129,7 +129,7 @@ class SocketChannel(Channel):
     def __init__(self, peer: ServerInfo, options: Options, counts: Counts | None = None) -> None:
         super().__init__(peer, options, counts)
         if not peer.can_move:
-            transport.find(peer.address)  # for a malformed address, making the client raises the error
+            transport.find(peer.address)  # a malformed address raises when the client is made
         pool = MovingConnectionPool if peer.can_move else ConnectionPool
         self.connections = pool(peer)
         self.idle_connections = self.connections.idle_connections

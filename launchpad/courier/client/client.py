@@ -91,8 +91,8 @@ class Client(Methods[Any], Generic[T]):
     remote traceback as `__cause__`, or a CourierError that says what is known about the call. The first
     call connects.
 
-    Clients can be pickled (without token and failure_check). Two clients are equal if their addresses are.
-    If the server can move, the callables are compared instead.
+    Clients can be pickled (without token and failure_check). They hash and compare by address. If the
+    server can move, they hash and compare by the callable that returns its address.
 
     Some names belong to the client itself: `address`, `aio`, `futures`, `stats`, `with_options`. Call a
     remote method with one of these names as `client.futures.address()`.

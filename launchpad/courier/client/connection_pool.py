@@ -29,13 +29,13 @@ class ConnectionPool:
     def __init__(self, peer: ServerInfo) -> None:
         self.peer = peer
         self.idle_connections: deque[ClientConnection] = deque()
-        # Connections that share memory. They are a little slower for small calls, so those don't use them.
+        # Connections that share memory. Small calls don't use them, because they would be a little slower.
         self.shm_connections: deque[ClientConnection] = (
             deque() if peer.shares_memory or peer.can_move else self.idle_connections
         )
         self.shm_methods: set[bytes] = set()  # methods that have returned something large
-        # Held to make a pipeline, so that two threads don't make one each; and to read or change the weak
-        # sets, because Python raises an error if a set grows while a thread iterates over it.
+        # This lock is held to make a pipeline, so that two threads don't both make one. It is also held to
+        # read or change the weak sets: Python raises an error if a set grows while a thread iterates over it.
         self.lock = Lock()
         # Calls with streams, which `close` closes, too.
         self.streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
@@ -44,9 +44,9 @@ class ConnectionPool:
         self._shm_calls: ShmCalls | None = None
         # Includes pipelines to earlier addresses of the server, which end by themselves.
         self._pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
-        self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()  # of connections, idle or not
+        self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()  # idle or in use
         fork.drop_in_child(self)
-        # Tied to the pool, not to the client: `Client(address).method` outlives the client that made it.
+        # This is tied to the pool, not to the client, because `Client(address).method` outlives its client.
         weakref.finalize(self, _close_all, self.idle_connections, self.shm_connections)
 
     @property
@@ -61,7 +61,7 @@ class ConnectionPool:
             self._sockets.add(sock)
 
     def add_stream(self, call: StreamCall) -> None:
-        """Have `close` close this call with streams, too."""
+        """Add a call with streams, so that `close` closes it, too."""
         with self.lock:
             self.streams.add(call)
 
@@ -71,9 +71,9 @@ class ConnectionPool:
             from launchpad.courier.client.pipeline import Pipeline
 
             with self.lock:
-                # Another thread may have made it just now.
+                # Another thread may have made the pipeline just now.
                 if self._pipeline is None:
-                    # The server may be another one by now.
+                    # By now, another server may run at this address.
                     self.peer.takes_bytes = framing.MAX_BYTES
                     self._pipeline = Pipeline(self.peer)
                     self._pipelines.add(self._pipeline)
@@ -107,7 +107,7 @@ class ConnectionPool:
         return shm_calls
 
     def take_shm(self) -> ShmClientConnection | None:
-        """Return an idle connection that shares memory and is not stale, for the caller alone, or None."""
+        """Take an idle connection that shares memory and is not stale. Return None if there is no such one."""
         while True:
             try:
                 connection = self.shm_connections.pop()
@@ -121,8 +121,8 @@ class ConnectionPool:
         with self.lock:
             shm_calls = self._shm_calls
             self._shm_calls = None
-        # This must come before the pipelines: a call that shares memory may move to a pipeline, and one
-        # that moved after the pipelines were closed would open another.
+        # Close this before the pipelines, because a call that shares memory may move to a pipeline. If it
+        # moved after the pipelines were closed, it would open another pipeline.
         if shm_calls is not None:
             shm_calls.close()
         with self.lock:
@@ -156,13 +156,13 @@ class ConnectionPool:
 
 
 class MovingConnectionPool(ConnectionPool):
-    """The pool of a client whose server may move: calls made after a move go to the new address.
+    """The pool of a client whose server may move. Calls made after a move go to the new address.
 
-    Calls in flight to the old address end there, on their own connection.
+    Calls that are in flight to the old address end there, on their own connection.
     """
 
     def add(self, sock: Socket) -> None:
-        """Count a new connection. Close idle ones to the old address: some might never be used again."""
+        """Count a new connection. Close idle connections to old addresses, which may never be used again."""
         super().add(sock)
         for connections in (self.idle_connections, self.shm_connections):
             with contextlib.suppress(IndexError):  # other threads take connections at the same time
@@ -191,7 +191,7 @@ class MovingConnectionPool(ConnectionPool):
         return super().get_aio_pipeline(loop)
 
     def _is_obsolete(self, pipeline: Pipeline) -> bool:
-        """Return True if the pipeline leads to an old address. Have it end once nothing is in flight."""
+        """Return True if the pipeline leads to an old address. Then it ends once nothing is in flight."""
         reader = pipeline.reader
         address = None if reader is None else reader.address
         if reader is None or address is None or not self.peer.has_moved_from(address):

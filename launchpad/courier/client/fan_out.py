@@ -22,7 +22,7 @@ Join = Callable[[list[Any]], Any]
 class Request(NamedTuple):
     """The request for one client."""
 
-    client: int  # its index in the group
+    client: int  # the client's index in the group
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
@@ -30,20 +30,20 @@ class Request(NamedTuple):
 class FanOut(ABC):
     """A call of a group, made as several calls of its clients.
 
-    Its four ways to call are `call`, which waits; `submit`, which returns one future; `begin`, which
-    returns a future for each client; and `ask`, which returns an awaitable. All four refuse at once
-    arguments that cannot be split.
+    There are four ways to make the call: `call` waits, `submit` returns one future, `begin` returns a future
+    for each client, and `ask` returns an awaitable. All four raise an error at once if the arguments cannot
+    be split.
     """
 
     name = ""
     answers_with_list = True
-    joins_at_once = True  # the answers are joined on the thread that reads the last one
+    joins_at_once = True  # the thread that reads the last answer joins the answers
 
     def __init__(self, clients: tuple[Any, ...]) -> None:
         self.clients = clients
 
     def refuse_streams(self, values: Iterable[Any]) -> None:
-        """Raise TypeError if one of these values, which all clients get, is a stream: it can be read once."""
+        """Raise TypeError if a value that all clients get is a stream, which can be read only once."""
         for value in values:
             if is_stream(value):
                 raise TypeError(

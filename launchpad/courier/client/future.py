@@ -6,16 +6,19 @@
                     ▼                                     ▼
              standard future ──the outcome is set──▶ finished standard future
 
-Code seldom waits for a future: most are asked for a result that arrived long before. So a call begins as a
-plain record, without the lock, the lists and the state of `concurrent.futures.Future`, which would cost
+Programs seldom wait for a future: most results arrived long before a program asks for them. So a call begins
+as a plain record, without the lock, the lists and the state of `concurrent.futures.Future`, which would cost
 more than all the rest of the call. The record gets them when something needs them: everything in the
 standard library that waits (`wait`, `as_completed`, `add_done_callback`, and with it asyncio) takes
-`future._condition` before it looks at anything else. We rely on no other internals of that class, except
-in forked children: they replace the lock and the lists, which threads of the parent may hold or use.
+`future._condition` before it looks at anything else. This module uses no other internals of that class,
+except in forked children. A child replaces the lock and the lists, which threads of the parent may hold or
+use.
 
-1. The thread that takes a call out of its pipeline's dict decides its outcome: answer, error, `cancel`.
+1. The thread that takes a call out of its pipeline's dict decides the call's outcome: an answer, an error or
+   a cancellation.
 2. That thread sets `is_completed` first, and then checks whether the call `is_watched`. A thread that
-   begins to wait does the two in reverse order. So at least one of them sees the other.
+   begins to wait sets `is_watched` first, and then checks `is_completed`. So at least one of the two threads
+   sees what the other has set.
 """
 
 from __future__ import annotations
@@ -43,26 +46,26 @@ if TYPE_CHECKING:
     from launchpad.courier.client.channel_protocols import CallRoute
 
 CANCELLED = CancelledError()  # the error of cancelled calls
-#: Returns a new id each time, for all owners together: a call may move from one owner to another.
+#: Returns a new id each time. All owners share the ids, because a call may move from one owner to another.
 next_call_id = itertools.count(1).__next__
 _UNPUBLISHED = "_is_unpublished"
 
 _monotonic = time.monotonic
-# Held by a thread while it begins to wait for any call: if two threads began to wait for the same call, each
-# could make it a standard future, or give it a list of locks, and one of them would never be woken.
+# A thread holds this lock while it begins to wait for any call. Otherwise, if two threads began to wait for the
+# same call, each could make it a standard future or give it a list of locks. One of them would never be woken.
 _watching = fork.free_in_child(Lock())
 
 
 class _OnDemand:
-    """The attribute `_condition`, for as long as the instance has none of its own."""
+    """The attribute `_condition` of an instance that has no such attribute of its own yet."""
 
     def __get__(self, call: PipelinedFuture, _: type) -> threading.Condition:
-        """Make the call a full standard future, unless it is one, and return its condition."""
-        attributes = call.__dict__  # asked of the class, this raises AttributeError, as it should
+        """Make the call a full standard future, unless it already is one, and return its condition."""
+        attributes = call.__dict__  # `PipelinedFuture._condition` raises AttributeError, as it should
         with _watching:
             if "_condition" not in attributes:
                 call.is_watched = True
-                # In one step, so that no other thread sees a part of it.
+                # This is one step, so that no other thread sees only some of the attributes.
                 attributes.update({**vars(Future()), "_condition": Condition(), _UNPUBLISHED: True})
         call.watch()
         if call.is_completed:
@@ -74,7 +77,7 @@ class _OnDemand:
 class CourierFuture(Future[Any]):
     """A future whose callbacks may wait, even for other futures, because they run on threads of their own.
 
-    `cancel` works until the answer has arrived. If the server has not begun the call, it never does; a
+    `cancel` works until the answer has arrived. A cancelled call that the server has not begun never runs. A
     method that is already running is not interrupted.
 
     A future that is not done at a fork ends with OutcomeUnknown in the child. The parent gets the outcome,
@@ -98,16 +101,16 @@ class CourierFuture(Future[Any]):
 
 
 class CallOwner(Protocol):
-    """The owner of calls that are under way."""
+    """The owner of calls that are in flight."""
 
-    #: True if it came from the process that forked this one: none of its calls ends here by itself.
+    #: True in a forked child for an owner of the parent's. In the child its calls never end by themselves.
     is_inherited: bool
 
     def withdraw(self, call: Any) -> bool:
-        """Cancel the call, and return True; return False if it already has an outcome."""
+        """Cancel the call and return True. If the call already has an outcome, return False."""
 
     def flush(self) -> None:
-        """Send what is still unsent, because a thread is about to wait for a call."""
+        """Send all unsent calls, because a thread is about to wait for a call."""
 
 
 class PipelinedFuture(CourierFuture):
@@ -149,7 +152,7 @@ class PipelinedFuture(CourierFuture):
         channel: CallRoute | None,
     ) -> None:
         self.owner = owner
-        self.channel = channel  # until completed; it opens the stream if the answer is one
+        self.channel = channel  # until the call is completed; opens the stream if that is the answer
         self.call_id = call_id
         self.method = method
         self.options = options
@@ -157,9 +160,10 @@ class PipelinedFuture(CourierFuture):
         self.size = size  # of the arguments, in bytes
         self.began = _monotonic()
         self.deadline: float | None = None
-        # Kept until completed, since it may have to be sent again. A tuple holds the arguments themselves.
+        # The request. It is kept until the call is completed, because it may have to be sent again. A tuple
+        # holds the arguments, which are not encoded yet.
         self.frame: bytes | list[Chunk] | tuple[Any, ...] = b""
-        self.is_sent = False  # True once any part of it was sent
+        self.is_sent = False  # True once any part of the request was sent
         self.is_completed = False
         self.is_watched = False
         self.value: Any = None
@@ -168,7 +172,7 @@ class PipelinedFuture(CourierFuture):
         self._wait_locks: list[threading.Lock] | None = None
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return the value or raise the error, after waiting up to `timeout` seconds for it."""
+        """Wait up to `timeout` seconds for the outcome. Return the value or raise the error."""
         if not self.is_completed:
             self._wait(timeout)
         if self.error is None:
@@ -176,10 +180,10 @@ class PipelinedFuture(CourierFuture):
         try:
             raise CancelledError if self.error is CANCELLED else self.error
         finally:
-            del self  # the error keeps its traceback, and that must not keep this future
+            del self  # the error's traceback must not keep this future alive
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error after waiting up to `timeout` seconds; None if the call raised no error."""
+        """Wait up to `timeout` seconds for the outcome. Return the error, or None if there was no error."""
         if not self.is_completed:
             self._wait(timeout)
         if self.error is CANCELLED:
@@ -196,9 +200,9 @@ class PipelinedFuture(CourierFuture):
         return self.owner.withdraw(self) or self.cancelled()
 
     def watch(self) -> None:
-        """Prepare for something that waits to be notified of the outcome and does not ask for it."""
+        """Prepare to notify something that waits for the outcome without asking for it."""
 
-    # The thread that took this future out of the pipeline's dict calls one of these two, once.
+    # The thread that took this future out of the pipeline's dict calls either `succeed` or `fail`, once.
 
     def succeed(self, value: Any, size: int) -> None:
         """Complete the call with its value. `size` is the size of the answer in bytes."""
@@ -219,7 +223,7 @@ class PipelinedFuture(CourierFuture):
             self.notify()
 
     def drop_inherited(self) -> None:
-        """End this future in a forked child; the child's copy of its owner calls this. Count nothing."""
+        """End this future in a forked child, and count nothing. The child's copy of the owner calls this."""
         if vars(self).get(_UNPUBLISHED):
             _renew_in_child(self)
         self.error = _of_parent(f"{self.method.decode()!r}")
@@ -232,7 +236,7 @@ class PipelinedFuture(CourierFuture):
     def notify(self) -> None:
         """Wake the threads that wait. The first call also runs the callbacks."""
         while self._wait_locks:
-            # IndexError: a thread that gave up has just taken its lock out.
+            # IndexError: a thread that gave up waiting has just taken its lock out.
             with contextlib.suppress(IndexError):
                 self._wait_locks.pop().release()
         if vars(self).pop(_UNPUBLISHED, False):
@@ -244,7 +248,7 @@ class PipelinedFuture(CourierFuture):
                 elif super().cancel():
                     self.set_running_or_notify_cancel()
             except InvalidStateError:
-                pass  # someone's code has set the outcome, which only we may do
+                pass  # the user's code has set the outcome, which only courier may do
             except BaseException:  # a callback raised it, and this thread serves other calls, too
                 threading.excepthook(
                     threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
@@ -258,7 +262,7 @@ class PipelinedFuture(CourierFuture):
             self._wait_locks.append(waiter)
         self.is_watched = True
         self.owner.flush()
-        # The parent's thread that was completing this call does not exist in a forked child.
+        # The parent's thread that was completing this call doesn't exist in a forked child.
         if self.owner.is_inherited and not self.is_completed:
             self.drop_inherited()
         if not self.is_completed:
@@ -291,7 +295,7 @@ class CallFuture(CourierFuture):
         return True
 
     def complete(self, decode_reply: Callable[[], Any]) -> None:
-        """Set the outcome to what `decode_reply()` returns or raises. Ignore a cancelled future."""
+        """Set the outcome to what `decode_reply()` returns or raises. If the future was cancelled, ignore it."""
         with contextlib.suppress(InvalidStateError):
             try:
                 value = decode_reply()
@@ -308,7 +312,7 @@ class CallFuture(CourierFuture):
 
 
 def _renew_in_child(future: Future[Any]) -> None:
-    """Drop the callbacks and waiting threads of a future in a forked child: the parent has them."""
+    """Drop the callbacks and waiting threads of a future in a forked child. They belong to the parent."""
     vars(future).update(_condition=Condition(), _done_callbacks=[], _waiters=[])
 
 

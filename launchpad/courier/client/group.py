@@ -22,35 +22,35 @@ C = TypeVar("C")
 
 
 def broadcast(clients: Iterable[Any]) -> ClientGroup:
-    """Return all clients as one: each call goes to every client and returns a list.
+    """Return the clients as one group: each call goes to every client and returns a list.
 
     Example:
         def run(self):
             versions = lp.broadcast(self._workers).load("checkpoint-7")    # one for each worker
             for future in lp.broadcast(self._workers).futures.step(): ...  # a list of futures
 
-    A call returns when all clients have answered; the list is in the order of the clients. If some
-    fail, it waits for all the others, and then raises the first client's exception with a note that lists
-    every failure. To get what the others returned, use `.futures`.
+    A call returns when all clients have answered. The list is in the order of the clients. If some clients
+    fail, the call waits for all the others, and then raises the first client's exception with a note that
+    lists every failure. To get the results of the others, use `.futures`.
     """
     return ClientGroup(Broadcast(checked(clients, "broadcast")))
 
 
 def round_robin(clients: Iterable[C]) -> C:
-    """Return all clients as one: each call goes to the next client in turn.
+    """Return the clients as one group: each call goes to the next client in turn.
 
     Example:
         inference = lp.round_robin(self._replicas)
         actions = [inference.act(observation) for observation in observations]
 
-    All methods, and all ways to call them, share one turn. Threads may share the group, and still no
-    client is skipped. A client that fails keeps its turn. Type checkers treat the group as one client.
+    All methods, and all ways to call them, take turns together. If threads share the group, no client is
+    skipped. A client that fails still gets its turns. Type checkers treat the group as one client.
     """
     return cast("C", ClientGroup(SingleTarget(checked(clients, "round_robin"))))
 
 
 def shard_by(clients: Iterable[C], key: Callable[..., Any]) -> C:
-    """Return all clients as one: each call goes to the client that its key belongs to.
+    """Return the clients as one group: each call goes to the client that the call's key belongs to.
 
     Example:
         tables = lp.shard_by(self._tables, key=lambda user, *rest, **options: user)
@@ -61,8 +61,9 @@ def shard_by(clients: Iterable[C], key: Callable[..., Any]) -> C:
 
     Args:
         clients: The clients. Their order and number decide which client has which keys.
-        key: A function of a call's arguments that returns an int (taken modulo the number of clients),
-            or a str, bytes, None or a tuple of these (a digest decides).
+        key: A function that takes a call's arguments and returns the key. An int belongs to the client of
+            its remainder modulo the number of clients. For a str, bytes, None or a tuple of these, a digest
+            of the key decides.
 
     Raises:
         TypeError: The key is not a function, or one of `clients` is not a client.
@@ -85,7 +86,7 @@ class GroupMethods:
         return self._call("__call__", *args, **kwargs)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        # Copy, pickle and inspection ask every object for such names; they don't mean to make a call.
+        # `copy`, `pickle` and `inspect` look up such names on every object. They don't mean to make a call.
         if name.startswith("_"):
             raise AttributeError(
                 f"a group of clients has no {name!r}: remote names have no underscore"
@@ -106,7 +107,7 @@ class ClientGroup(GroupMethods):
 
     @property
     def futures(self) -> GroupMethods:
-        """The methods, which return a future at once; those of `broadcast` and `scatter` return a list."""
+        """The methods, returning a future at once, or a list of futures for `broadcast` and `scatter`."""
         return GroupMethods(self._calls.begin)
 
     @property
@@ -115,7 +116,7 @@ class ClientGroup(GroupMethods):
         return GroupMethods(self._calls.ask)
 
     def with_options(self, **changes: Any) -> ClientGroup:
-        """Return this group with other options for all its clients, as `client.with_options` does."""
+        """Return a group with other options for all its clients, as `client.with_options` does for one."""
         calls = copy.copy(self._calls)
         calls.clients = tuple(client.with_options(**changes) for client in self)
         return ClientGroup(calls)
@@ -134,7 +135,7 @@ class ClientGroup(GroupMethods):
 
 
 class Broadcast(FanOut):
-    """A group that makes each call to all its clients; the answer is the list of theirs."""
+    """A group that makes each call to all its clients. The result is the list of the clients' results."""
 
     name = "broadcast"
 
@@ -144,7 +145,7 @@ class Broadcast(FanOut):
 
 
 class SingleTarget:
-    """A group that calls one client: the one that the key belongs to, or without `key` the next in turn.
+    """A group that calls one client: the one that the key belongs to, or the next in turn without `key`.
 
     Thread-safe.
     """
@@ -155,7 +156,7 @@ class SingleTarget:
         self.name = "round_robin" if key is None else "shard_by"
         self.clients = clients
         self._key = key
-        self._turns = itertools.count()  # `next` on it gives each thread a turn of its own
+        self._turns = itertools.count()  # `next` is atomic, so no two threads get the same turn
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SingleTarget, (self.clients, self._key)
@@ -179,7 +180,7 @@ class SingleTarget:
 
 
 def checked(members: Iterable[Any], group: str) -> tuple[Any, ...]:
-    """Return the members as a tuple; raise an error unless there are some and all are clients."""
+    """Return the members as a tuple. Raise an error if there are no members or if some aren't clients."""
     clients = tuple(members)
     if not clients:
         raise ValueError(f"{group} needs at least one client, and was given none")

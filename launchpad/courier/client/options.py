@@ -17,9 +17,9 @@ class Options:
     Attributes:
         timeout_s: Seconds that a call may take, including the wait for the server; None and math.inf mean
             no limit.
-        wait_for_ready: If True, a call made before the server is up waits for it.
+        wait_for_ready: If True, a call made before the server is up waits for the server.
         idempotent: If True, a call may run twice, so courier may repeat it when its outcome is unknown.
-        compress: If True, arguments and results are compressed on the way; for slow networks.
+        compress: If True, arguments and results are compressed on the way, which helps on slow networks.
     """
 
     timeout_s: float | None = None
@@ -38,11 +38,11 @@ class Options:
                 f"a timeout is in seconds and positive, not {timeout_s!r}; None is no limit"
             )
         if timeout_s is not None and timeout_s >= threading.TIMEOUT_MAX:
-            timeout_s = None  # no clock can wait this long, and certainly not to math.inf
+            timeout_s = None  # Python can't wait this long, and certainly not to math.inf
         object.__setattr__(self, "timeout_s", timeout_s)
 
     def find_deadline(self, began: float) -> float | None:
-        """Return when a call that began then is late: by its timeout, or by the call that it is made for."""
+        """Return a call's deadline: by its own timeout, or that of the call that makes it, if earlier."""
         deadline = None if self.timeout_s is None else began + self.timeout_s
         call_context = current_call.get()
         return deadline if call_context is None else call_context.limit(deadline)

@@ -1,11 +1,11 @@
-"""Partitions of keys among shards: the same in every process, on every host, in every run.
+"""Partitions of keys among shards. A key has the same shard in every process, on every host, in every run.
 
     keys    [7, 1, 8, 3]            partition.cut(keys, 2)
     shard 0 [1, 3] from [1, 3]      Share(0, keys=[1, 3], positions=[1, 3])
     shard 1 [2, 3] from [0, 2]      Share(1, keys=[2, 3], positions=[0, 2])      RangePartition(10)
 
-Many keys are given as an array or a list, a slice or a range. Everything else is one key. This file knows
-nothing of clients, and imports numpy only for arrays, whose process has imported it already.
+Several keys are an array, a list, a slice or a range. Everything else is one key. This module knows nothing
+about clients. It imports numpy only for arrays, so the process that made the array has imported numpy already.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Share:
     """The keys of one shard, and their positions among the keys that were cut."""
 
     shard: int
-    keys: Any  # as this shard knows them
+    keys: Any  # as this shard counts them
     positions: Any  # a slice, or an array or a list of ints
 
     def __len__(self) -> int:
@@ -30,18 +30,21 @@ class Share:
         return positions.stop - positions.start if isinstance(positions, slice) else len(positions)
 
     def take(self, values: Any) -> Any:
-        """Return the entries of an array or a list for these keys. It has one for each key that was cut."""
+        """Return the entries for these keys. `values`, an array or a list, has one for each key that was cut."""
         if isinstance(values, list) and not isinstance(self.positions, slice):
             return [values[position] for position in self.positions]
         return values[self.positions]
 
 
 class Partition(ABC):
-    """A rule that says which of `n` shards a key belongs to. Pure; can be pickled; equal ones cut alike."""
+    """A rule that decides which of `n` shards a key belongs to.
+
+    A partition keeps no state and can be pickled. Equal partitions cut alike.
+    """
 
     @abstractmethod
     def locate(self, key: Any, n: int) -> tuple[int, Any]:
-        """Return the shard of one key, and the key as that shard knows it.
+        """Return the shard of one key, and the key as that shard counts it.
 
         Raises:
             IndexError: No shard has the key.
@@ -53,8 +56,8 @@ class Partition(ABC):
         """Return the keys by shard, leaving out shards that have none of them.
 
         Raises:
-            IndexError: No shard has one of them.
-            TypeError: One of them is not a key.
+            IndexError: No shard has one of the keys.
+            TypeError: One of the values is not a key.
             ValueError: The array has more than one axis.
         """
 
@@ -68,12 +71,12 @@ class RangePartition(Partition):
         low, high = partition.bounds(me.replica_index, me.num_replicas)
         weights = np.zeros(high - low)                 # of one shard of lp.sharded(shards, partition)
 
-    Each shard counts its own keys from 0: the key `low` is 0 there. So you write a shard as if it were the
-    only one. The ranges are those of `np.array_split`. Keys are ints, arrays and lists of ints in any
+    Each shard counts its own keys from 0: the key `low` is 0 at its shard. So you write a shard as if it were
+    the only one. The ranges are those of `np.array_split`. Keys are ints, arrays and lists of ints in any
     order, and slices and ranges without a step.
 
     Raises:
-        ValueError: The size is not a number of keys.
+        ValueError: The size is not an int, or is negative.
     """
 
     size: int
@@ -85,7 +88,7 @@ class RangePartition(Partition):
             )
 
     def bounds(self, shard: int, n: int) -> tuple[int, int]:
-        """Return the first key of that shard among `n`, and the key after its last.
+        """Return the first key of a shard among `n` shards, and the key after the shard's last key.
 
         Raises:
             IndexError: There is no such shard.
@@ -171,15 +174,15 @@ class RangePartition(Partition):
 
 @dataclass(frozen=True)
 class HashPartition(Partition):
-    """A partition by a digest of the key; an int goes to the shard of its remainder.
+    """A partition by a digest of the key. An int goes to the shard of its remainder.
 
     Example:
         users = lp.sharded(tables, lp.HashPartition())
         users.get(["ada", "grace"])            # a list, in this order
         users.get("ada")                       # for one key, the answer of its shard
 
-    Keys are str, bytes, int, None and tuples of these; many of them are an array or a list. Shards get their
-    keys unchanged.
+    A key is a str, bytes, an int, None or a tuple of these. Several keys are an array or a list. Shards get
+    their keys unchanged.
     """
 
     def locate(self, key: Any, n: int) -> tuple[int, Any]:
@@ -205,7 +208,7 @@ class HashPartition(Partition):
 
 
 def is_many(keys: Any) -> bool:
-    """Return True if these are many keys, and not one key."""
+    """Return True for several keys, and False for one key."""
     return isinstance(keys, slice | range) or is_column(keys)
 
 
@@ -216,11 +219,11 @@ def is_column(value: Any) -> bool:
 
 
 def shard_of(key: Any, n: int) -> int:
-    """Return which of `n` shards a key belongs to: the same in every process, host and run.
+    """Return which of `n` shards a key belongs to. The answer is the same in every process, host and run.
 
-    For an int it is the remainder, for other keys a digest of their content. It cannot be `hash`, because
-    that of a str differs from process to process. Raises TypeError for keys that are not int, str, bytes,
-    None or tuples of these.
+    For an int, the remainder decides. For other keys, a digest of their content decides, because `hash` of a
+    str differs from process to process. Raises TypeError for keys that are not int, str, bytes, None or
+    tuples of these.
     """
     if hasattr(key, "__index__"):  # numpy's ints, too
         return int(key.__index__() % n)
@@ -231,7 +234,7 @@ def shard_of(key: Any, n: int) -> int:
 
 
 def _plain(key: Any) -> Any:
-    """Return the key with all parts of types whose repr is complete and the same in every Python version."""
+    """Return the key, converted to types whose repr is complete and the same in every Python version."""
     if isinstance(key, tuple):
         return tuple(_plain(part) for part in key)
     if hasattr(key, "__index__"):

@@ -28,11 +28,11 @@ _STREAM = framing.STREAM
 
 
 class PendingCalls:
-    """The pending calls by id. Only the thread that takes a call out of it completes it. Thread-safe."""
+    """The pending calls by id. Only the thread that takes a call out completes that call. Thread-safe."""
 
     def __init__(self, peer: ServerInfo, drop_stream: Callable[[int], None]) -> None:
         self._peer = peer
-        self._drop_stream = drop_stream  # for an answer that nothing will fetch
+        self._drop_stream = drop_stream  # called for a stream that nothing will fetch
         self.calls: dict[int, PipelinedFuture] = {}
         self.deadlines = DeadlineHeap(self.calls)
         self._attaching: set[PipelinedFuture] = set()
@@ -40,28 +40,28 @@ class PendingCalls:
 
     @property
     def is_needed(self) -> bool:
-        """True if the connection must stay open: at its end the server drops streams not yet fetched."""
+        """True if the connection must stay open. When it ends, the server drops streams not yet fetched."""
         return bool(self.calls or self._attaching)
 
     def add(self, call: PipelinedFuture) -> bool:
-        """Add a call; return True if it now has the earliest deadline."""
+        """Add a call. Return True if this call now has the earliest deadline."""
         self.calls[call.call_id] = call
         return call.deadline is not None and self.deadlines.add(call.deadline, call.call_id)
 
     def fail(self, call: PipelinedFuture, error: BaseException) -> bool:
-        """Fail a call; return False and do nothing if it already has an outcome."""
+        """Fail a call. If the call already has an outcome, do nothing and return False."""
         if self.calls.pop(call.call_id, None) is None:
             return False
         call.fail(error)
         return True
 
     def fail_all(self, error: Exception | Callable[[bytes], Exception]) -> None:
-        """Fail all calls, with the same error, or each with an error about its method."""
+        """Fail all calls, either with the same error, or each with an error about its method."""
         for call in list(self.calls.values()):
             self.fail(call, error if isinstance(error, Exception) else error(call.method))
 
     def drop_inherited(self) -> None:
-        """End all calls in a forked child: they are the parent's."""
+        """End all calls in a forked child. They belong to the parent."""
         calls = [*self.calls.values(), *self._attaching]
         if self._completing is not None and not self._completing.is_completed:
             calls.append(self._completing)
@@ -72,7 +72,7 @@ class PendingCalls:
             call.drop_inherited()
 
     def fail_not_ready(self) -> None:
-        """Fail the calls that do not wait until the server takes calls."""
+        """Fail the unsent calls that must not wait until the server is up."""
         self._peer.raise_if_failed()
         for call in list(self.calls.values()):
             if not call.options.wait_for_ready and not call.is_sent:
@@ -82,9 +82,9 @@ class PendingCalls:
                     self.fail(call, error)
 
     def fail_too_large(self) -> None:
-        """Fail the calls that the server finds too large. If it takes little, send small calls one by one."""
+        """Fail the calls that are too large for the server. If its limit is low, don't join small calls."""
         for call in list(self.calls.values()):
-            args = call.frame  # read once: a thread that completes the call replaces it
+            args = call.frame  # read this once: a thread that completes the call replaces it
             if self._peer.takes_bytes < joined.LIMIT and type(args) is tuple:
                 body = pickle.dumps((args, {}), 5)
                 call.size = len(body)
@@ -104,7 +104,7 @@ class PendingCalls:
                 self.fail(call, call_errors.late(self._peer, call.method, call.options))
 
     def refresh_timeouts(self) -> None:
-        """Update the time that is left in the frames of calls that have waited to be sent."""
+        """Update the remaining time in the frames of calls that have waited to be sent."""
         now = _monotonic()
         for call in list(self.calls.values()):
             if call.deadline is not None:
@@ -118,7 +118,7 @@ class PendingCalls:
                     call.frame = b""  # another thread has completed it
 
     def complete(self, frames: Iterable[framing.Fields]) -> list[PipelinedFuture]:
-        """Give the calls their answers; return the calls that the server did not run and sent back."""
+        """Give the calls their answers. Return the calls that the server sent back and did not run."""
         again: list[PipelinedFuture] = []
         take = self.calls.pop
         for frame in frames:
@@ -187,7 +187,7 @@ class PendingCalls:
                 call.fail(error)
             return
         if call.channel is not None and segments.is_worthwhile(frame[4]):
-            call.channel.shm_methods.add(call.method)  # later calls of it share memory
+            call.channel.shm_methods.add(call.method)  # later calls of the method share memory
         try:
             value = decode_reply(self._peer, call.method, call.options, frame)
         except NotRun:
@@ -209,21 +209,21 @@ class PendingCalls:
             call.succeed(value, 0)
 
 
-# How many entries of calls that are done the heap may hold before they are removed.
+# How many entries of finished calls the heap may hold before it removes them.
 _SLACK = 1000
 
 
 class DeadlineHeap:
-    """The deadlines of calls, the first one on top. Safe from any thread."""
+    """The deadlines of calls, with the earliest on top. Safe from any thread."""
 
     def __init__(self, open_calls: Collection[int]) -> None:
         self._open = open_calls  # ids; entries of other calls are removed now and then
-        # Held because a change takes several steps, between which the list is no heap.
+        # This lock is held for each change. A change has several steps, between which the list isn't a heap.
         self._lock = Lock()
         self._heap: list[tuple[float, int]] = []
 
     def add(self, deadline: float, call_id: int) -> bool:
-        """Add the deadline of a call; return True if it is now the first."""
+        """Add the deadline of a call. Return True if this deadline is now the earliest."""
         entry = (deadline, call_id)
         with self._lock:
             heapq.heappush(self._heap, entry)
@@ -233,7 +233,7 @@ class DeadlineHeap:
             return self._heap[0] is entry
 
     def first(self) -> float | None:
-        """Return the deadline of the first call that is not done, or None."""
+        """Return the earliest deadline of the calls that are not done, or None."""
         with self._lock:
             while self._heap and self._heap[0][1] not in self._open:
                 heapq.heappop(self._heap)

@@ -1,4 +1,4 @@
-"""The pipeline: calls that do not wait, any number of them in flight on one connection of the client.
+"""The pipeline: one connection of a client, with any number of calls in flight that do not wait.
 
     submit ──▶ WriteQueue ──▶ server
                   ▲              │
@@ -6,9 +6,9 @@
                         │
     PipelinedFuture ◀─completes┘
 
-The thread that makes a call writes it at once if the call stands alone. Calls that follow each other closely
-stay in the queue, to be written many at a time: by the thread that makes one when there are enough, by a
-thread that begins to wait for a result, or by the reader, which is woken to do it.
+If a call stands alone, the thread that makes it writes it at once. Calls that follow each other closely stay
+in the queue and are written many at a time. They are written by the thread that completes a batch, by a
+thread that begins to wait for a result, or by the reader, which is woken for that.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Pipeline:
 
     def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
-        # Held to start and to end a reader. A thread that adds a call either finds the reader still there,
-        # and the reader finds the call before it ends; or it starts another reader.
+        # This lock is held to start and to end a reader. If a thread that adds a call finds a reader, that
+        # reader finds the call before it ends. If the thread finds no reader, it starts another.
         self._lock = Lock()
         self._pending = PendingCalls(peer, self._send_cancel)
         self.queue = WriteQueue(join=join)
         self._last_began = 0.0
-        #: Present while there are calls, and a little longer.
+        #: There is a reader while there are calls, and a little longer.
         self.reader: Reader | None = None
         self.is_inherited = False
         self._is_closed = False
@@ -100,7 +100,7 @@ class Pipeline:
     def submit_small(
         self, channel: CallRoute, method: bytes, args: tuple[Any, ...]
     ) -> PipelinedFuture:
-        """Make a call without deadline and headers, whose arguments may share a frame with others."""
+        """Make a call without deadline and headers. It may share a frame with other calls."""
         counts = channel.counts[method]
         counts.started += 1
         call = self.new_call(self, next_call_id(), method, channel.options, counts, 0, channel)
@@ -108,8 +108,8 @@ class Pipeline:
         pending = self._pending
         try:
             pending.calls[call.call_id] = call
-            # Check the limit only after the call is added. The reader does the two in reverse order: it takes
-            # the server's limit, and then looks at the calls.
+            # Check the limit only after the call is added. The reader does the two in reverse order: it gets
+            # the server's limit, and then looks at the calls. So one of them sees a call that is too large.
             if self._peer.takes_bytes < joined.LIMIT:
                 pending.fail_too_large()
             self._put(call)
@@ -119,7 +119,7 @@ class Pipeline:
         return call
 
     def _put(self, call: PipelinedFuture) -> None:
-        """Have the call sent: by this thread, the reader, or a later call."""
+        """Queue the call. This thread, the reader, or the thread of a later call sends it."""
         queue = self.queue
         pending = self._pending
         reader = self.reader
@@ -136,7 +136,7 @@ class Pipeline:
     def resubmit(
         self, call: PipelinedFuture, body: bytes, buffers: Sequence[memoryview], headers: bytes
     ) -> None:
-        """Make a call that another way was tried for, and that has not run. Never waits."""
+        """Make a call that was tried on another connection and has not run. Never waits."""
         call.owner = self
         call.is_sent = False
         now = time.monotonic()
@@ -154,13 +154,13 @@ class Pipeline:
         self._wake()
 
     def flush(self) -> None:
-        """Send the calls that wait to be sent. Block while the server takes no more."""
+        """Send the calls that wait to be sent. Block while the socket takes no more."""
         reader = self.reader
         if reader is not None and not self.is_inherited:
             reader.flush()
 
     def withdraw(self, call: PipelinedFuture) -> bool:
-        """Cancel a call; return False if it already has an outcome."""
+        """Cancel a call. Return False if the call already has an outcome."""
         if not self._pending.fail(call, CANCELLED):
             return False
         if call.is_sent:
@@ -176,7 +176,7 @@ class Pipeline:
             reader.close()
 
     def drop_inherited(self) -> None:
-        """End all calls in a forked child: they are the parent's, as is the reader thread."""
+        """End all calls in a forked child. They belong to the parent, like the reader thread."""
         self.is_inherited = True
         self.queue.drop_inherited()
         if self.reader is not None:
@@ -202,7 +202,7 @@ class Pipeline:
                     reader = self._new_reader(call.method)
                     try:
                         # The thread may start before `self.reader` is set. But its first step is `_may_end`,
-                        # which waits for our lock.
+                        # which waits for this lock.
                         reader.thread.start()
                     except RuntimeError:
                         reader.wakeup.close()
@@ -223,7 +223,7 @@ class Pipeline:
     def _may_end(self, reader: Reader) -> bool:
         """Return False if there are calls left for this reader."""
         with self._lock:
-            # This must come first: a thread that adds a call after it goes to `_start`.
+            # This must come first: a thread that adds a call afterwards calls `_start`.
             self.reader = None
             if not self._pending.calls:
                 return True
@@ -245,8 +245,8 @@ def join(waiting: Sequence[Any], at: int) -> tuple[bytes, list[PipelinedFuture],
         if type(call) is not kind or call.method != method or type(call.frame) is not tuple:
             break
         at += 1
-        # This must come before the frame is read: a thread that cancels the call takes the frame away, and
-        # then looks at this flag.
+        # Set the flag before reading the frame. A thread that cancels the call first takes the frame away,
+        # and then looks at this flag.
         call.is_sent = True
         args = call.frame
         if type(args) is tuple:

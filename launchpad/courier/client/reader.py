@@ -4,9 +4,9 @@
        ▲               │                                               │
   (server is not up)   └─ nothing in flight for `_IDLE_S` ──▶ end ◀────┘
 
-It reads many answers at once, and runs the callbacks of the calls. When a connection ends, calls that had
-not been written go to the next one, as do calls that may run twice, and calls that the server has sent
-back. The others end with OutcomeUnknown.
+The thread reads many answers at once, and runs the callbacks of the calls. When a connection ends, three
+kinds of calls go to the next connection: calls that had not been written, calls that may run twice, and
+calls that the server has sent back. The others end with OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _get_ident = threading.get_ident
 class Reader:
     """A thread that runs while there are calls, and a little longer.
 
-    Much of its state belongs to the current connection. It is here, and not in an object for each
+    Much of the reader's state belongs to the current connection. This state isn't in an object for each
     connection, because the event loop of a `LoopReader` may still change it when that connection ends.
     """
 
@@ -58,28 +58,30 @@ class Reader:
         self._peer = peer
         self._pending = pending
         self._queue = queue
-        # Called when nothing is in flight. It returns False if something is, after all.
+        # The thread calls `may_end` when nothing is in flight. It returns False if there are calls, after all.
         self._may_end = may_end
         self.wakeup = WakeupSocketpair()
         self._is_closing = False
         self._is_retiring = False
-        self.address: str | None = None  # of the current connection
+        self.address: str | None = None  # the current connection's
         self._is_refused = False  # the server takes no more calls on this connection
         self._got_goaway = False  # the server has run only the calls that it has answered
         self._failures = 0  # connections in a row that took no call
         self._pause_s = 0.0  # before the next attempt to connect
         self._has_ended = False  # the connection can't be used any more
-        self._was_busy = False  # something other than this thread has read since the last look
+        self._was_busy = False  # something other than the thread has read since the last look
         self._waits_for = select.POLLIN  # poll events of the connection
-        #: True while it waits, or is about to: a thread that puts something into the queue must wake it.
+        #: True while the thread waits or is about to wait. Other threads that put something into the queue
+        #: must wake it.
         self.must_be_woken = False
         name = f"courier-futures-{peer.label}"
         self.thread = OwnThread(target=self._main, name=name)
 
     def flush(self) -> bool:
-        """Write what is in the queue. Return False if the socket takes no more now.
+        """Write what is in the queue. Return False if the socket takes no more for now.
 
-        Other threads then wait; the reader must not, since the server may be waiting until it reads.
+        Threads other than the reader's wait until the socket takes more, so they get True. The reader must
+        not wait, because the server may be waiting until the reader reads.
         """
         return self._flush(wait=_get_ident() != self.thread.ident)
 
@@ -88,7 +90,7 @@ class Reader:
             return self._queue.flush(wait=wait)
         except BaseException as error:
             if is_interruption(error):
-                self.wake()  # the reader writes what other threads have left to this one
+                self.wake()  # the reader writes what other threads have left to this thread
                 raise
             if not isinstance(error, OSError):
                 raise
@@ -129,7 +131,7 @@ class Reader:
                         break
                     self._pending.fail_not_ready()
                     self._pending.fail_late()
-                    if not self._pending.calls:  # all have ended: there is nothing to connect for
+                    if not self._pending.calls:  # all calls have ended, so don't connect
                         break
                 if connected_socket is None:
                     continue
@@ -137,9 +139,9 @@ class Reader:
                 self.address = address
                 with contextlib.closing(sock):
                     try:
-                        # This must come after the handshake, which says how much the server takes. A thread
-                        # adds a call first, and then looks at that limit, so one of the two finds a call
-                        # that is too large.
+                        # This must come after the handshake, which gives the server's limit. Other threads
+                        # add a call first, and then look at the limit. So a call that is too large is found
+                        # either here or there.
                         self._pending.fail_too_large()
                         self._pending.refresh_timeouts()
                         self._queue.connect(sock)
@@ -165,7 +167,7 @@ class Reader:
                 self._read(receive, decoder)
 
     def _begin(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
-        """Prepare for a new connection, in readers that do not only wait for it in this thread."""
+        """Prepare for a new connection. Readers that also read outside of this thread override this."""
 
     def _read(self, receive: Receive, decoder: framing.FrameDecoder) -> None:
         """Complete the calls whose answers have arrived. Raises OSError or ProtocolError."""
@@ -180,7 +182,7 @@ class Reader:
         again = self._pending.complete(frames)
         self._got_goaway = bool(frames) and framing.is_goaway(frames[-1])
         if again or self._is_refused:
-            # The server is stopping: it has sent calls back, and would send others back, too.
+            # The server is stopping. It has sent calls back, and would send other calls back, too.
             self._is_refused = True
             self._queue.disconnect()
             for call in again:
@@ -195,8 +197,8 @@ class Reader:
         Returns False after a while with nothing to do, or when the client is closed.
         """
         while not (self._is_closing or self._has_ended):
-            # This must come before the flush: another thread may put a frame just after the flush, and then
-            # it must see that it has to wake this one.
+            # Set this before the flush: another thread may queue a frame just after the flush. That thread
+            # must see that it has to wake this one.
             self.must_be_woken = True
             self._was_busy = False
             has_written = self.flush()
@@ -223,7 +225,7 @@ class Reader:
         return min(remaining_s + 0.0005, _IDLE_S)
 
     def _after_disconnect(self, address: str) -> None:
-        """Requeue the calls that may run after the connection has ended, and fail the others."""
+        """Handle the end of a connection: requeue the calls that may be sent again, and fail the others."""
         n_lost = 0
         n_again = 0
         for call in list(self._pending.calls.values()):

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def scatter(clients: Iterable[Any]) -> ClientGroup:
-    """Return all clients as one: each call gives part i to client i, and all other arguments to all.
+    """Return the clients as one group: each call gives part i to client i, and other arguments to all.
 
     Example:
         def run(self):
@@ -20,13 +20,13 @@ def scatter(clients: Iterable[Any]) -> ClientGroup:
             parts = np.array_split(gradient, len(self._shards))
             sizes = lp.scatter(self._shards).push(me.name, lp.parts(parts))    # a list of answers
 
-    Apart from that it works as `broadcast` does. The clients run side by side, and the call returns when all
+    Otherwise the group works like that of `broadcast`. The clients run side by side, and the call returns when all
     have answered. The answers are in the order of the clients. If some fail, the call raises the first
     client's exception, with a note that lists every failure. `.futures` returns a list of futures, and you
     await the calls of `.aio`.
 
-    Before it asks any client, a call raises ValueError if there is not exactly one part for each client,
-    and TypeError if no argument is made by `lp.parts`. (MPI calls this Scatter.)
+    A call raises ValueError if there is not exactly one part for each client, and TypeError if no argument
+    is made by `lp.parts`. It raises them before it asks any client. (MPI calls this Scatter.)
     """
     return ClientGroup(Scatter(checked(clients, "scatter")))
 
@@ -37,7 +37,7 @@ def parts(values: Iterable[T]) -> T:
     Example:
         lp.scatter(workers).step(lp.parts([batch[:32], batch[32:]]), learning_rate=0.1)
 
-    To type checkers it has the type of one part, which is what the method takes.
+    To type checkers the marked argument has the type of one part, which the method takes.
     """
     return cast("T", Parts(tuple(values)))
 
@@ -56,7 +56,7 @@ class Parts:
 
 
 class Scatter(FanOut):
-    """A group that gives each client its part of the arguments; the answer is the list of theirs."""
+    """A group that gives each client its part of the arguments. The result is the list of their results."""
 
     name = "scatter"
 
@@ -65,7 +65,7 @@ class Scatter(FanOut):
         values_of_all = (*args, *kwargs.values())
         all_parts = [value.values for value in values_of_all if isinstance(value, Parts)]
         self.refuse_streams(value for value in values_of_all if not isinstance(value, Parts))
-        # An iterator in a part belongs to one client. The same iterator for two clients would be shared.
+        # An iterator in a part belongs to one client. Two clients must not get the same iterator.
         client_of: dict[int, int] = {}
         for values in all_parts:
             for i, value in enumerate(values):

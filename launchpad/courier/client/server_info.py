@@ -1,6 +1,6 @@
 """The facts that a client knows about its server: address, name, token, limits, and its last hello.
 
-They are the same for every transport. One client has one `ServerInfo`, whatever options its calls have.
+The kinds of facts are the same for every transport. One client has one `ServerInfo`, whatever options its calls have.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ _UNIX_SOCKETS = ("unix:", network_address.INPROCESS)
 
 
 class ServerInfo:
-    """One server, as a client of it knows it. Safe from any thread.
+    """A server, as one of its clients knows it. Safe from any thread.
 
     Either the server stays at one address, or it can move, and a function returns its current address. In
-    the second case the client calls `locate` before it makes or uses a connection, and looks up what
-    belongs to a connection under the address that the connection was made to.
+    the second case the client calls `locate` before it makes or uses a connection. What belongs to one
+    connection is looked up by the address that this connection was made to.
 
-    It has more than 15 attributes because each is a fact about the one server, and all kinds of call, over
-    sockets, shared memory and gRPC, read several of them.
+    The class has more than 15 attributes because each is a fact about the same server. All kinds of calls
+    (over sockets, shared memory and gRPC) read several of them.
 
     Attributes:
         address: The address of the server when `locate` was last called; "" if it was not known then.
-        server: The name of the server; the handshake says what it calls itself.
+        server: The name of the server. In the handshake the server gives its own name.
         labels: The label of the server, in a list that outlives this object.
         server_hello: The server's part of the last handshake; None before the first.
-        takes_bytes: How many bytes the server takes at once, as far as the client knows.
-        max_bytes: How many bytes the client takes at once.
+        takes_bytes: The size of the largest message that the server accepts, as far as the client knows.
+        max_bytes: The size of the largest message that the client accepts.
         is_unreachable: True if the last attempt to connect failed.
         restart_callbacks: Functions to call when a new process answers at the server's address.
         idempotent: The methods that the server's class has declared to be idempotent.
         link: A link that delays the messages; None in production.
-        shares_memory: True if both ends are on one host, and can send each other files.
+        shares_memory: True if client and server are on one host, and can send each other files.
         made_in: The process of the server, if only threads of that process can reach it; else None.
         own_token: The token that the client was given; None if the keyring has it.
         fetch_waits: A function that asks the server at an address, with a token, which calls wait there.
@@ -83,16 +83,16 @@ class ServerInfo:
 
     @property
     def can_move(self) -> bool:
-        """True if a function returns its address, which may change."""
+        """True if a function returns the server's address, which may change."""
         return self._resolve is not None
 
     @property
     def label(self) -> str:
-        """Its name as far as the client knows it, for the names of threads."""
+        """The server's name, as far as the client knows it, for the names of threads."""
         return self.server or self.address or "unknown"
 
     def locate(self) -> str:
-        """Return its current address; "" if that is not known yet.
+        """Return the server's current address; "" if the address is not known yet.
 
         Raises what the callable raises, and ValueError for an address of a kind that cannot move.
         """
@@ -122,7 +122,7 @@ class ServerInfo:
         )
 
     def has_moved_from(self, address: str) -> bool:
-        """Return True if it is at another address now, or its callable raises. Connecting reports that."""
+        """Return True if the server has moved, or if the callable raises an error, which connecting reports."""
         try:
             return self.can_move and self.locate() != address
         except Exception:
@@ -131,9 +131,9 @@ class ServerInfo:
     def find_token(
         self, address: str | None = None, places: Iterable[tuple[str, int]] = ()
     ) -> bytes:
-        """Return the token for that address. Look it up late: the keyring may get it after the client.
+        """Return the token for this address. The keyring may get the token after the client was made.
 
-        `places` are pairs of host and port at which the server, on this host, may have published a token.
+        `places` are pairs of host and port for which a server on this host may have published a token.
         """
         if self.own_token is not None:
             return self.own_token
@@ -162,7 +162,7 @@ class ServerInfo:
         return self.describe()
 
     def describe(self, address: str | None = None) -> str:
-        """Return its name and address, for errors. An error about a connection passes its `address`."""
+        """Return the server's name and address, for errors. `address` is that of a connection, if given."""
         address = self.address if address is None else address
         if not address:
             return f"{self.server or 'the server'} (its address is not known yet)"

@@ -1,14 +1,14 @@
-"""One client out of many, each of which has some of the keys.
+"""Many clients as one client: each of them has some of the keys.
 
     params.push(keys, values, rate=0.1)
-        │  cut by the partition (partition.py): an argument is the keys, one has an entry for each
+        │  cut by the partition (partition.py): `values` has an entry for each of the `keys`
         ├──▶ shard 0: push(its keys, their values, rate=0.1)
-        ├──▶ shard 1: push(its keys, their values, rate=0.1)       side by side; those that have some
+        ├──▶ shard 1: push(its keys, their values, rate=0.1)       side by side; only shards with keys
         ▼  joined in the order of the keys
     one result
 
-The place and type of an argument decide whether it is cut, never its length. So a call that is right
-once is right for any number of keys.
+The position and type of an argument decide whether it is cut. Its length never does. So a call that is right
+for some keys is right for any number of keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def sharded(clients: Iterable[C], partition: Partition) -> C:
-    """Return the clients of all shards as one client of the whole.
+    """Return the clients of all shards as one client, which calls each shard with the shard's own keys.
 
     Example:
         params = lp.sharded(self._shards, lp.RangePartition(1_000_000))
@@ -38,12 +38,13 @@ def sharded(clients: Iterable[C], partition: Partition) -> C:
         params.push(keys, gradient, rate=0.1)
         everything = params.pull(slice(None))
 
-    A call asks only the shards that have some of its keys, side by side, each with its own keys.
+    A call asks only the shards that have some of its keys. The shards run side by side, each with its own
+    keys.
 
-    - **Keys** are the first argument, or the one in `lp.keys(…)`: an array or a list of them, a slice or a
-      range; anything else is one key, and the answer is that of its shard. See `RangePartition`, whose
+    - **Keys** are the first argument, or the one in `lp.keys(…)`: an array or a list of keys, a slice or a
+      range. Anything else is one key, and the result is that of the key's shard. See `RangePartition`, whose
       shards count their keys from 0, and `HashPartition`.
-    - **Arrays and lists after the keys**, by position, have an entry for each key, and are cut alike.
+    - **Positional arrays and lists after the keys** have an entry for each key, and are cut like the keys.
       Everything else goes to each shard unchanged: arguments before the keys, other types, and keyword
       arguments.
     - **Results** are arrays or lists with an entry for each key, joined in the order of the keys (the
@@ -51,20 +52,20 @@ def sharded(clients: Iterable[C], partition: Partition) -> C:
       attrs classes of these; or None.
 
     If some shards fail, the call waits for all the others, and then raises the first shard's exception with
-    a note that lists every failure; the other shards have done their part. `.futures` returns one future,
-    and you await the calls of `.aio`. Type checkers treat the result as one of the clients.
+    a note that lists every failure. The other shards have done their part. `.futures` returns one future,
+    and you await the calls of `.aio`. Type checkers treat the group as one of its clients.
 
-    (Parameter servers have this as range partitions: Angel, ps-lite.)
+    (In parameter servers such as Angel and ps-lite, this is called range partitions.)
 
     Args:
         clients: The clients of the shards. Their order and number decide which shard has which keys.
         partition: `lp.RangePartition(size)` or `lp.HashPartition()`.
 
     Raises:
-        TypeError: `partition` is not a partition. Calls raise it, before they ask a shard, for a value
-            that is not a key.
-        IndexError: Calls raise it for a key that no shard has.
-        ValueError: Calls raise it for an array or a list without exactly one entry for each key.
+        TypeError: `partition` is not a partition. A call raises TypeError for a value that is not a key,
+            before it asks any shard.
+        IndexError: Raised by calls for a key that no shard has.
+        ValueError: Raised by calls for an array or a list without exactly one entry for each key.
     """
     if not isinstance(partition, Partition):
         raise TypeError(
@@ -125,7 +126,7 @@ class Sharded(FanOut):
                     f"{n} keys, and an argument after them with {len(value)} entries: a list or an array"
                     " there has one for each key. What every shard is to get whole is given by keyword."
                 )
-        if not shares:  # only a shard knows what the result for no keys is
+        if not shares:  # only a shard knows the result for no keys
             return [Request(0, (*before, keys, *after), kwargs)], _only
         requests = []
         for share in shares:
@@ -148,10 +149,10 @@ def _find_keys(args: tuple[Any, ...]) -> tuple[int, Any]:
 
 
 def _refuse_rounding(results: Sequence[Any], joined: Any) -> None:
-    """Raise TypeError if the type of the joined array doesn't hold each value of the results as it is.
+    """Raise TypeError if the type of the joined array can't represent each value of the results exactly.
 
-    numpy joins int64 with uint64 and with floats as float64, in which 2**53 + 1 is 2**53. It joins times of
-    different units in the finer unit, in which late years overflow.
+    numpy joins int64 with uint64 and with floats as float64, in which 2**53 + 1 becomes 2**53. It joins
+    times of different units in the finer unit, in which late years overflow.
     """
     import numpy as np
 
@@ -175,9 +176,9 @@ def _only(results: list[Any]) -> Any:
 
 
 def _join(shares: Sequence[Share], results: Sequence[Any], path: str = "result") -> Any:
-    """Return one result made of the shards' results, in the order of the keys.
+    """Join the shards' results into one result, in the order of the keys.
 
-    A list is a column of entries here, and a dict a table; other containers are joined part by part.
+    Here a list is a column of entries, and a dict is a table. Other containers are joined part by part.
     """
     kind = type(results[0])
     is_data = isinstance(results[0], list | dict)
@@ -222,7 +223,7 @@ def _join(shares: Sequence[Share], results: Sequence[Any], path: str = "result")
     if kind is not list:
         import numpy as np
 
-        # Numbers can be joined with all other numbers; anything else only with its own kind.
+        # Numbers can be joined with all other numbers. Other values can be joined only with their own kind.
         kinds = {
             (result.shape[1:], "number" if result.dtype.kind in "biufc" else result.dtype.kind)
             for result in results

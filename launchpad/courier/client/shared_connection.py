@@ -27,7 +27,7 @@ class CallOnConnection(Protocol):
     """The call that a connection is used for: `StreamCall`."""
 
     def on_frames(self, frames: Sequence[framing.Fields]) -> bool:
-        """Pass on the frames that have arrived; return True when no more will come."""
+        """Pass on the frames that have arrived. Return True if no more frames will come."""
 
     def lost(self, error: OSError) -> None:
         """End the call with an error, because the connection has ended."""
@@ -46,11 +46,11 @@ class SharedConnection:
         self._call = call
         self._release_connection = release_connection  # called when the call has ended well
         self.queue = WriteQueue(connection.sock)
-        # A thread holds it while it becomes the reader or passes frames on. So frames keep their order.
+        # A thread holds this lock while it becomes the reader or passes frames on. So frames keep their order.
         self._changed = Condition()
         self._is_reading = False
         self._is_ours = True
-        self.may_spin = True  # False if a thread of ours may need the interpreter at the same time
+        self.may_spin = True  # False if another thread of the call may need the interpreter
         self.is_over = False  # nothing more is read or written
 
     @property
@@ -59,7 +59,7 @@ class SharedConnection:
         return self._connection.sock if self._is_ours and not self.is_over else None
 
     def begin(self, first: framing.Fields) -> None:
-        """Pass on what arrived together with the call's first answer, unless the call was closed before."""
+        """Pass on the first answer and what arrived with it, unless the call was closed before."""
         with self._changed:
             frames = self._connection.rest
             self._connection.rest = ()
@@ -67,7 +67,7 @@ class SharedConnection:
                 self._on_frames([first, *frames], None)
 
     def send(self, chunks: Sequence[framing.Chunk]) -> None:
-        """Add a frame, and write what the socket takes. This never waits, and raises only interruptions."""
+        """Queue a frame, and write what the socket takes. This never waits, and raises only interruptions."""
         self.queue.put_chunks(chunks)
         try:
             self.queue.flush_all()
@@ -100,7 +100,7 @@ class SharedConnection:
                     check()
 
     def read_now(self) -> None:
-        """Take in what has arrived, without waiting, unless another thread reads."""
+        """Read what has arrived, without waiting. If another thread is reading, do nothing."""
         with self._changed:
             while not self._is_reading and not self.is_over:
                 self._read(0.0)
@@ -121,9 +121,9 @@ class SharedConnection:
                 self._connection.close()
 
     def abandon(self, *, is_used: bool) -> None:
-        """Close without a lock, for the garbage collector, when no thread waits for an item.
+        """Close without taking a lock. The garbage collector calls this when no thread waits for an item.
 
-        With `is_used`, some thread still uses the connection, and calls `close` when it notices.
+        With `is_used`, a thread still uses the connection. That thread calls `close` when it notices.
         """
         if self.is_over:
             return
@@ -135,15 +135,15 @@ class SharedConnection:
             self._connection.close()
 
     def drop_inherited(self) -> None:
-        """Close the connection in a forked child: it is the parent's, and a thread may hold the old lock."""
+        """Close the parent's connection in a forked child. A thread of the parent may hold the old lock."""
         self._changed = Condition()
         self.is_over = True
         self._connection.close()
 
-    # The rest is called with the lock held.
+    # The following methods are called with the lock held.
 
     def _read(self, limit_s: float) -> None:
-        """Read once, without the lock, for up to `limit_s` seconds; then pass on what has arrived.
+        """Read once, without the lock, for up to `limit_s` seconds. Then pass on what has arrived.
 
         If the read is interrupted, data may be lost, and the thread that waits must close the stream.
         """

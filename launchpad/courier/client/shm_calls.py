@@ -1,22 +1,22 @@
-"""Calls that do not wait, with large arrays: each has a connection to itself, which shares memory.
+"""Calls that do not wait and have large arrays. Each has a connection of its own, which shares memory.
 
     submit ── arrays into a segment, a short frame to an idle connection ──▶ server
                                                                                │
     ShmFuture ◀── reads ── the thread that waits for its result  ◀─────────────┤
               ◀── reads ── AnswerPoller, one thread for all others ◀───────────┘
 
-Such a call is a blocking call in two halves: the thread that makes it writes, and the thread that waits for
-the result reads, so that no thread has to wake another. If a call finds no idle connection, a new thread
-opens one. Everything else goes to the pipeline, through the socket, as small calls do: calls that meet any
-trouble, calls beyond `MAX_CALLS` at once, and calls for which a segment has no room.
+Such a call is a blocking call in two halves. The thread that makes the call writes, and the thread that waits
+for the result reads. So no thread has to wake another. If a call finds no idle connection, a new thread
+opens one. Like small calls, some calls go through the pipeline's socket: calls for which a step fails, calls
+beyond `MAX_CALLS` at once, and calls that don't fit into a segment.
 
 1. The thread that takes a call out of `_pending` decides its outcome, or gives the call to the pipeline.
-2. Only the thread that holds a call's `claim` reads from its connection, has it watched, or closes it. A
-   thread that cancels the call, or finds it late, may decide the outcome without the claim. It then shuts
-   the connection down, so that a thread that reads wakes. A call that has given its connection away never
-   releases its claim.
-3. The method owns its arrays, and may write to them. So a call that may have run is only sent again from a
-   copy, which is made for calls that may run twice.
+2. Only the thread that holds a call's `claim` may read from the call's connection, have the connection
+   watched, or close it. A thread that cancels the call, or finds that its deadline has passed, may decide the
+   outcome without the claim. That thread then shuts the connection down, which wakes a thread that reads.
+   Once a call has given its connection away, its claim is never released.
+3. The method owns the arrays that it gets, and may write to them. So a call that may have run is only sent
+   again with copies of its arrays. The copies are made for calls that may run twice.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from launchpad.courier.shm.sender import SharedBuffers, pool
 if TYPE_CHECKING:
     from launchpad.courier.client.channel_protocols import CallRoute
 
-MAX_CALLS = 16  # that may be under way at once, each on a connection of its own
-# Limits for what goes through the socket, which must take it at once: bytes, buffers.
+MAX_CALLS = 16  # calls that may be in flight at once, each on a connection of its own
+# How many bytes and buffers of a call may go through the socket, which must take them at once.
 _MAX_BYTES = 64 << 10
 _MAX_SMALL = 1000
 
-# From this many bytes on, it costs much more to copy into memory that is not in the caches.
+# From this many bytes on, copying into memory that is not in the caches takes much longer.
 _COLD = 2 << 20
 _LOOKS_AT = 2  # a call that begins checks this many earlier calls for an answer
 
@@ -66,12 +66,12 @@ class ShmCalls:
     def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
         self._pending = PendingCalls(peer, lambda call_id: None)
-        # Held to start and to end the poller, and to close. The poller doesn't end while a call is pending,
-        # and after `close` no call starts one, or makes a pipeline.
+        # This lock is held to start and to end the poller, and to close. So the poller doesn't end while a
+        # call is pending, and after `close` no call starts a poller or makes a pipeline.
         self._lock = fork.free_in_child(Lock())
-        # Held to close a connection, or to end one that another thread reads from.
+        # This lock is held to close a connection, or to shut down one that another thread reads from.
         self._closing = fork.free_in_child(Lock())
-        # Present while there are calls, and a little longer.
+        # There is a poller while there are calls, and a little longer.
         self._poller: AnswerPoller[ShmFuture] | None = None
         self.is_inherited = False
         self._is_closed = False
@@ -79,7 +79,7 @@ class ShmCalls:
     def try_submit(
         self, channel: CallRoute, method: bytes, body: bytes, views: Sequence[memoryview]
     ) -> ShmFuture | None:
-        """Make a call. Return None, with nothing done, if the call must go through the pipeline."""
+        """Make a call. If the call must go through the pipeline, do nothing and return None."""
         peer = self._peer
         small = [view for view in views if view.nbytes < segments.LARGE]
         has_large = len(small) < len(views)
@@ -99,7 +99,8 @@ class ShmCalls:
         shared = SharedBuffers.store(views) if has_large else None
         if has_large and shared is None:
             return None
-        # An earlier call that was answered while we copied has its connection and memory still in the caches.
+        # Read answers to earlier calls that came while this thread copied. Then this call can use their
+        # connections and memory, which are still in the caches.
         for earlier in list(self._pending.calls.values())[:_LOOKS_AT]:
             earlier.done()
         # The caller may change its arrays as soon as this returns.
@@ -140,14 +141,14 @@ class ShmCalls:
             self._resubmit(call)
 
     def withdraw(self, call: ShmFuture) -> bool:
-        """Cancel a call; return False if it already has an outcome."""
+        """Cancel a call. Return False if the call already has an outcome."""
         return self._pending.fail(call, CANCELLED)
 
     def flush(self) -> None:
         """Do nothing: no call waits here to be sent."""
 
     def read_for(self, call: ShmFuture, timeout: float | None) -> None:
-        """Read the answer in a thread that waits for it, unless another thread does.
+        """Read the answer in the thread that waits for it, unless another thread already reads it.
 
         Returns when the call is completed or has gone to the pipeline, or when the time has passed.
         """
@@ -170,7 +171,7 @@ class ShmCalls:
                 raise
 
     def watch(self, call: ShmFuture) -> bool:
-        """Have the poller read the answer; return False if another thread has the claim."""
+        """Let the poller read the answer. Return False if another thread has the claim."""
         connection = self._claim(call)
         if connection is None:
             return False
@@ -183,20 +184,20 @@ class ShmCalls:
         return True
 
     def drop_connection(self, call: ShmFuture) -> None:
-        """End the connection of a call that was not answered on it, so that the server need not begin it."""
+        """End the connection of a call that got no answer on it. The server need not begin the call."""
         with self._closing:
             connection = call.connection
             call.connection = None
             if connection is None:
                 return
             connection.cancel(call.call_id)
-            # If another thread has the claim, it is reading, and finds the end.
+            # If another thread has the claim, that thread is reading, and finds the connection's end.
             has_claim = call.claim.acquire(blocking=False)
         if has_claim:
             self._close(connection)
 
     def close(self) -> None:
-        """End all connections and the thread. Calls under way end with an error."""
+        """End all connections and the thread. Calls in flight end with an error."""
         with self._lock:
             self._is_closed = True
             poller = self._poller
@@ -209,7 +210,7 @@ class ShmCalls:
             poller.close()
 
     def drop_inherited(self) -> None:
-        """End all calls in a forked child: they are the parent's."""
+        """End all calls in a forked child. They belong to the parent."""
         self.is_inherited = True
         for call in list(self._pending.calls.values()):
             if isinstance(call, ShmFuture) and call.connection is not None:
@@ -227,12 +228,12 @@ class ShmCalls:
         """End the call of an interrupted thread, which may have read a part of its answer."""
         if not is_interruption(error):
             return
-        if call.connection is connection:  # the call has not given it away
+        if call.connection is connection:  # the call has not given its connection away
             call.connection = None
             self._close(connection)
         self._pending.calls.pop(call.call_id, None)
         if call.owner is self and not call.is_completed:
-            # The exception is for the thread that was interrupted, and not the outcome of this call.
+            # The exception is meant for the interrupted thread. It is not the outcome of this call.
             call.fail(call_errors.lost(self._peer, call.method, connection.address))
 
     def _read_for(
@@ -296,7 +297,7 @@ class ShmCalls:
         timeout_us = 0
         if call.deadline is not None:
             timeout_us = max(1, int((call.deadline - _monotonic()) * 1e6))
-        # With the lock, because `close` looks at `is_sent` to find out if the call may have run.
+        # Set `is_sent` with the lock held: `close` looks at it to find out if the call may have run.
         with self._closing:
             is_closed = self._is_closed
             call.is_sent = not is_closed
@@ -329,11 +330,11 @@ class ShmCalls:
             if not call.is_completed:
                 if call.is_watched:
                     self._watch(call, connection)
-                # With the lock, so that a tick finds both the connection and the free claim, or neither.
+                # The lock is held, so that a tick finds both the connection and the free claim, or neither.
                 call.connection = connection
                 call.claim.release()
                 return
-            # The call was completed while we sent it, before it had a connection that could be ended.
+            # The call was completed while this thread sent it. It had no connection yet that could be ended.
             connection.cancel(call.call_id)
         self._close(connection)
 
@@ -346,7 +347,7 @@ class ShmCalls:
             return
         try:
             self._answer(call, connection, frame)
-        except BaseException as error:  # no other thread will complete it
+        except BaseException as error:  # no other thread will complete the call
             if is_interruption(error):
                 raise
             if call.connection is connection:
@@ -375,7 +376,7 @@ class ShmCalls:
                 call.succeed(stream, 0)
             return
         if kind == framing.NOT_RUN and body != framing.UNMAPPED:
-            self._close(connection)  # a server that stops serves nothing more on it
+            self._close(connection)  # a server that stops serves nothing more on this connection
         else:
             connection.is_refused |= kind == framing.NOT_RUN
             release_connection(channel, connection)
@@ -409,7 +410,7 @@ class ShmCalls:
     def _hand_over(self, call: ShmFuture, buffers: list[memoryview] | None = None) -> None:
         """Give the pipeline a call that was taken out of `_pending` and has not run, or may run twice.
 
-        If it has not run, its arrays are unchanged.
+        If the call has not run, its arrays are unchanged.
         """
         channel = call.channel
         request = call.request
@@ -419,7 +420,7 @@ class ShmCalls:
             if buffers is None:
                 buffers = request.small if request.shared is None else request.shared.copy()
             call.request = None
-            # The pool closes its pipelines after this object, so one made before our `close` is closed, too.
+            # The pool closes its pipelines after this object. So a pipeline that is made here is closed, too.
             with self._lock:
                 if self._is_closed:
                     raise call_errors.closed(self._peer, call.method)
@@ -433,12 +434,12 @@ class ShmCalls:
                 raise
 
     def _claim(self, call: ShmFuture) -> ShmClientConnection | None:
-        """Return the connection, for this thread until `_unclaim`; None if it cannot be had."""
-        # In a list, so that an exception of a signal handler finds it; see interruptions.py.
+        """Claim the call's connection until `_unclaim`, and return it. Return None if that is impossible."""
+        # The outcome is in a list, so that it isn't lost if a signal handler raises; see interruptions.py.
         outcomes: list[bool] = []
         connection = None
         try:
-            # A thread that drops the connection either gets the claim, or leaves it to us to close.
+            # A thread that drops the connection either gets the claim, or leaves the closing to this thread.
             with self._closing:
                 outcomes.extend(map(call.claim.acquire, _TRY))
                 if outcomes[0]:
@@ -452,12 +453,12 @@ class ShmCalls:
         return connection
 
     def _unclaim(self, call: ShmFuture, connection: ShmClientConnection) -> None:
-        """Leave the reading to other threads."""
+        """Release the claim, so that other threads can read."""
         with self._closing:
             if call.connection is connection:
                 call.claim.release()
                 return
-        self._close(connection)  # another thread dropped it, and left it to us to close
+        self._close(connection)  # another thread dropped it, and left the closing to this one
 
     def _watch(self, call: ShmFuture, connection: ShmClientConnection) -> None:
         poller = self._poller
@@ -477,7 +478,7 @@ class ShmCalls:
     # The poller.
 
     def _ensure_poller(self, is_first_due: bool) -> bool:
-        """Start the poller if it is not running; return False if that is impossible."""
+        """Start the poller if it is not running. Return False if it cannot be started."""
         if self._poller is None:
             return in_another_thread(self._start_poller, is_first_due)
         return self._start_poller(is_first_due)
@@ -505,7 +506,7 @@ class ShmCalls:
             return True
 
     def _on_tick(self, before: float) -> bool:
-        """Watch the calls made before that time. Return True if others remain that no thread reads."""
+        """Watch the calls made before this time. Return True if there are other calls that no thread reads."""
         has_others = False
         for call in list(self._pending.calls.values()):
             assert isinstance(call, ShmFuture)
@@ -523,7 +524,7 @@ class ShmCalls:
 
 
 class ShmFuture(PipelinedFuture):
-    """The future of a call that has a connection to itself. In the pipeline it is like any other future."""
+    """The future of a call that has a connection of its own. In the pipeline it is like other futures."""
 
     __slots__ = ("calls", "claim", "connection", "is_read", "request")
 
@@ -534,9 +535,9 @@ class ShmFuture(PipelinedFuture):
         super().__init__(calls, next_call_id(), method, channel.options, counts, size, channel)
         self.calls = calls
         self.request: ShmRequest | None = request
-        self.connection: ShmClientConnection | None = None  # from when it is sent until it is read
+        self.connection: ShmClientConnection | None = None  # set while the call is in flight
         self.claim = Lock()
-        self.is_read = False  # by a thread that waits for the answer
+        self.is_read = False  # True while a thread that waits for the answer reads
         self.deadline = channel.options.find_deadline(self.began)
 
     def done(self) -> bool:
@@ -557,6 +558,6 @@ class ShmFuture(PipelinedFuture):
             super()._wait(None if timeout is None else timeout - (_monotonic() - began))
 
     def _complete(self, bytes_in: int) -> None:
-        self.request = None  # not released, because a thread may be about to send it
+        self.request = None  # don't release it, because a thread may be about to send it
         super()._complete(bytes_in)
-        self.calls.drop_connection(self)  # a call that still has one was not answered on it
+        self.calls.drop_connection(self)  # if there still is one, no answer came on it

@@ -1,4 +1,4 @@
-"""A connection that passes large buffers through shared memory, if both ends can."""
+"""A connection that passes large buffers through shared memory, if client and server can do that."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class ShmRequest(NamedTuple):
     """The content of a call, kept until it is answered."""
 
     body: bytes
-    shared: SharedBuffers | None  # None if no argument is large, but the method's last result was
+    shared: SharedBuffers | None  # None if only the method's last result was large, no argument
     small: list[memoryview]  # the other buffers
     headers: bytes
     spare: list[memoryview] | None  # a copy of all buffers, if the call may run twice
 
 
 class ShmClientConnection(ClientConnection):
-    """A connection on which a small call costs a little more, because each read also asks for files."""
+    """A connection that shares memory. Small calls take a little longer, because each read asks for files."""
 
     shares_memory = True
 
@@ -47,7 +47,8 @@ class ShmClientConnection(ClientConnection):
         self._received_alone = partial(self._shm.open_alone, self._decoder, peer.max_bytes)
         self._peer = peer
         self._shared: SharedBuffers | None = None  # in flight
-        # The call that `_shared` belongs to, to send it again through the socket if the server refuses.
+        # The call that `_shared` belongs to. If the server refuses the memory, the call is sent again through
+        # the socket.
         self._call: tuple[bytes, bytes, Sequence[memoryview], int, bytes] | None = None
 
     def exchange(
@@ -68,7 +69,7 @@ class ShmClientConnection(ClientConnection):
 
     @property
     def is_refused(self) -> bool:
-        """True if the server cannot map our segments."""
+        """True if the server cannot map this client's segments."""
         return self._shm.is_refused
 
     @is_refused.setter
@@ -90,14 +91,14 @@ class ShmClientConnection(ClientConnection):
         self.is_sent = True
 
     def cancel(self, call_id: int) -> None:
-        """End the connection, so that the server does not begin the call if it has not begun."""
+        """End the connection. If the server has not begun the call, it never does."""
         frame = framing.encode_small(framing.CANCEL, call_id, b"", b"")
         with contextlib.suppress(OSError):
             self.sock.send(frame, SEND_NOW)
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def try_receive(self) -> framing.Fields | None:
-        """Return the next frame, if all of it has arrived. Raises OSError."""
+        """Return the next frame if all of it has arrived, else None. Raises OSError."""
         try:
             n = self.sock.recv_into(self._decoder.buffer, 0, DONTWAIT)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""A call with streams, seen from its client.
+"""A call with streams, as its client sees it.
 
 Stream ──▶ StreamCall ◀──▶ SharedConnection       its consumer takes items, and reads while it waits
                ▲
@@ -43,10 +43,10 @@ class StreamEndListener(Protocol):
     """A listener for the end of a stream. The stream calls one of these methods, once."""
 
     def end(self, error: Exception | None) -> None:
-        """Take note that the consumer reached the end, or this error, or closed the stream."""
+        """Note that the consumer reached the end or this error, or closed the stream."""
 
     def drop(self) -> None:
-        """Take note that the stream was garbage collected. The collector calls this, so take no lock."""
+        """Note that the stream was garbage collected. The collector calls this, so take no lock."""
 
 
 class Stream(StreamedIterator, Iterator[Any]):
@@ -58,14 +58,14 @@ class Stream(StreamedIterator, Iterator[Any]):
                 if wanted(row):
                     break
 
-    The server makes items from the call on, at most a window ahead of what the client has taken: 64 items,
-    or 1,024 while each is made and taken within 25 µs, and 8 MiB. When the server's iterator ends, so does
-    this one. An exception of the server's iterator is raised here, after all items before it. If the
-    connection is lost, the stream raises StreamBroken.
+    The server makes items from the call on, but at most a window ahead of what the client has taken. The
+    window is 64 items (1,024 items while each is made and taken within 25 µs), and at most 8 MiB. When the
+    server's iterator ends, so does this one. If the server's iterator raises an exception, the stream raises
+    it after all items before it. If the connection is lost, the stream raises StreamBroken.
 
     `close`, the end of the block, or dropping the stream closes the server's iterator, so the `finally`
-    of a generator runs. The client's timeout limits the call and the wait for each item. Past it, the
-    stream raises DeadlineExceeded and stays open. Any number of threads may take items; each item goes to
+    of a generator runs. The client's timeout limits the call and the wait for each item. After that time the
+    stream raises DeadlineExceeded and stays open. Any number of threads may take items. Each item goes to
     one of them.
     """
 
@@ -148,14 +148,14 @@ class StreamCall:
         return self._answer
 
     def open(self) -> None:
-        """Let the server begin: it makes items from now on, a window ahead of the consumer."""
+        """Let the server begin to make items, a window ahead of the consumer."""
         self._is_open = True
         self.incoming.open()
         for sender in self._senders.values():
             sender.start()  # its thread also reads, in case there is no consumer for a while
 
     def wait_for_item(self, item: Any) -> Any:
-        """Return the item that `incoming.take` gave, or wait for the next one. StopIteration at the end."""
+        """Return the item that `incoming.take` gave, or wait for the next. Raise StopIteration at the end."""
         if item is NOT_HERE:
             deadline = self.options.find_deadline(time.monotonic())
             check = SlowCallWatchdog(self._peer, self._method, may_ask=False).check
@@ -167,7 +167,7 @@ class StreamCall:
         return self.decode_item(item)
 
     def close(self, error: Exception | None = None) -> None:
-        """Have the server close its iterator. A thread that waits for an item gets the end, or this error."""
+        """Make the server close its iterator. For a thread that waits for an item, the stream ends."""
         if error is None:
             self.incoming.close()
         else:
@@ -177,7 +177,7 @@ class StreamCall:
         self._notify_end(error)
 
     def abort(self) -> None:
-        """End the stream of a closed client: a thread that waits for an item gets an error."""
+        """End the stream of a closed client. A thread that waits for an item gets an error."""
         method = self._method.decode()
         self.close(
             StreamBroken(
@@ -187,7 +187,7 @@ class StreamCall:
         )
 
     def interrupt(self) -> None:
-        """End the stream after a signal handler raised in a thread that took an item, which may be lost."""
+        """End the stream: a signal handler raised while a thread took an item, and the item may be lost."""
         method = self._method.decode()
         self.close(
             StreamBroken(
@@ -208,7 +208,7 @@ class StreamCall:
             listener.drop()
 
     def drop_inherited(self) -> None:
-        """End the stream in a forked child: the parent has it."""
+        """End the stream in a forked child. The stream belongs to the parent."""
         self.connection.drop_inherited()
         text = f"{fork.describe_child()}, which has the stream {self._method.decode()!r} of {self._peer}"
         self.incoming.drop_inherited(
@@ -219,12 +219,12 @@ class StreamCall:
         """Return the error for a wait for an item that is past its deadline."""
         return call_errors.late(self._peer, self._method, self.options, in_stream=True)
 
-    # The connection calls these two.
+    # The connection calls `on_frames` and `lost`.
 
     def on_frames(self, frames: Sequence[framing.Fields]) -> bool:
-        """Pass on the frames that have arrived; return True when no more will come.
+        """Pass on the frames that have arrived. Return True if no more frames will come.
 
-        Only the server can say that: the call may be about to close here while it still runs there.
+        Only the server's frames decide that: a call that is about to close here may still run at the server.
         """
         is_done = False
         for frame in frames:
@@ -275,7 +275,7 @@ class StreamCall:
             try:
                 raise StopIteration if error is None else error
             finally:
-                del error  # the error keeps its traceback, and that must not keep the error
+                del error  # the error's traceback must not keep the error alive
         try:
             return decode_item(item)
         except Exception as error:

@@ -51,14 +51,14 @@ OnComplete = Callable[[Callable[[], Any]], object]
 
 
 def open_stream(channel: CallRoute, connection: ClientConnection, method: bytes) -> Stream:
-    """Return the stream that a call on this connection was answered with."""
+    """Return the stream that is the answer to the call on this connection."""
     call = _make_call(channel, connection, method, ())
     call.open()
     return Stream(call)
 
 
 def attach(channel: CallRoute, method: bytes, ticket: bytes) -> Stream:
-    """Return the stream that answered a call without a connection to itself."""
+    """Return the stream that is the answer to a call without a connection of its own."""
     connection = _fetch_stream(channel, method, ticket)
     if connection is None:
         raise call_errors.lost(channel.peer, method, n_items=0)
@@ -66,10 +66,10 @@ def attach(channel: CallRoute, method: bytes, ticket: bytes) -> Stream:
 
 
 def _fetch_stream(channel: CallRoute, method: bytes, ticket: bytes) -> ClientConnection | None:
-    """Return the connection that now carries the stream; None if the server no longer has it.
+    """Return the connection that now carries the stream, or None if the server no longer has the stream.
 
-    The call itself would wait until a server that is gone comes up again. A stream does not outlive its
-    server, so this tries for `_REACHABLE_S` at most, which is enough for servers that are slow to accept.
+    Other calls wait until the server is up again. But a stream does not outlive its server, so this function
+    tries for `_REACHABLE_S` at most, which is enough for servers that are slow to accept.
     """
     body, _ = pickling.encode(((ticket,), {}))
     began = time.monotonic()
@@ -100,7 +100,7 @@ def _fetch_stream(channel: CallRoute, method: bytes, ticket: bytes) -> ClientCon
 def run_in_thread(
     complete: OnComplete, fn: Callable[..., Any], channel: CallRoute, *args: Any
 ) -> None:
-    """Run `fn(channel, *args)` on a new thread for a future; `complete` sets the future's outcome."""
+    """Run `fn(channel, *args)` on a new thread for a future. `complete` sets the future's outcome."""
     run = partial(copy_context().run, complete, partial(fn, channel, *args))
     thread = OwnThread(target=run, name=f"courier-future-{channel.peer.label}")
     in_another_thread(thread.start)
@@ -116,8 +116,8 @@ def call_with_streams(
 ) -> Any:
     """Make a call with iterators among its arguments, and wait for the answer.
 
-    `on_open` gets the call as soon as there is something to close. Async iterators run on `loop`, or
-    without it on a loop of their own.
+    `on_open` gets the call as soon as there is something to close. Async iterators run on `loop`, or on a
+    loop of their own if `loop` is None.
     """
     peer = channel.peer
     counts = channel.counts[method]
@@ -165,8 +165,8 @@ def submit_with_streams(
 ) -> CallFuture:
     """Make a call with iterators among its arguments, on a new thread.
 
-    Async iterators run on the caller's event loop, if there is one. Cancelling the future ends the call: the
-    iterators are closed, and to the method they seem to be at their end.
+    Async iterators run on the caller's event loop, if there is one. Cancelling the future ends the call. The
+    iterators are then closed, and the method sees their end.
     """
     loop = None
     module = sys.modules.get("asyncio")

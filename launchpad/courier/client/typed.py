@@ -1,4 +1,4 @@
-"""The types of clients: to a type checker, a client is the class whose methods it calls.
+"""The types of clients: to a type checker, a client is an instance of the class whose methods it calls.
 
 Python has no type for "everything that a Learner has, and a few things more". So to a checker a client of
 a Learner *is* a Learner, and everything that only clients have is a function that takes the client or
@@ -54,8 +54,8 @@ def submit(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[A
     with those of `Learner.step`, and knows the type of the Future's result. To call a client's
     `__call__`, give the client itself.
 
-    A method of a local object runs at once, and the Future is done when this returns. So a test may pass
-    a Learner instead of its client.
+    A method of a local object runs at once, and the Future is done when `submit` returns. So a test may
+    pass a Learner instead of its client.
 
     Raises:
         TypeError: The method cannot be called.
@@ -94,14 +94,14 @@ def submit(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[A
 
 
 def with_options(client: C, /, **changes: Any) -> C:
-    """Return the client with other options, for one call or many. The two share connections.
+    """Return a client with other options and the same connections, for one call or many.
 
     Example:
         def look_up(table: lp.CourierClient[Table]) -> Row:
             return lp.with_options(table, timeout_s=2.0, idempotent=True).get("a")
 
     This is `table.with_options(…)`, but it keeps the type. A test may pass a local object instead of its
-    client; it has no options, and is returned unchanged.
+    client. A local object has no options, and is returned unchanged.
 
     Raises:
         TypeError: There is no such option; see `client/options.py`.

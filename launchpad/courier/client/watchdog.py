@@ -1,4 +1,4 @@
-"""A watchdog for calls that wait for a long time: it looks for a reason, and logs it."""
+"""A watchdog for calls that wait for a long time. It looks for a reason, and logs the reason."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DEADLOCK_AFTER_S = 10.0
 
 
 class SlowCallWatchdog:
-    """A watchdog for one call that waits. It looks for a reason and logs it, once. Call `check` every second.
+    """A watchdog for a call that waits. It looks for a reason and logs that once. Call `check` every second.
 
-        after 2 s    Is the server's process stopped (SIGSTOP, a debugger)? It asks the kernel.
+        after 2 s    Is the server's process stopped (SIGSTOP, a debugger)? The watchdog asks the kernel.
         after 10 s   Do calls wait for each other? If so, it logs the deadlock (call_deadlock.py).
 
-    Neither ends the call: a stopped process may go on, and a deadline may break a deadlock. A method that
-    merely takes long, or holds the GIL, is not a reason. Without `may_ask` the watchdog looks for no
-    deadlock, because asking other servers takes time.
+    The watchdog never ends the call, because a stopped process may go on, and a deadline may break a
+    deadlock. It reports no method that merely takes long or holds the GIL. Without `may_ask` it doesn't look
+    for deadlocks, because asking other servers takes time.
     """
 
     def __init__(self, peer: ServerInfo, method: bytes, *, may_ask: bool = True) -> None:
@@ -32,7 +32,7 @@ class SlowCallWatchdog:
         self._checked_deadlock = not may_ask
 
     def check(self) -> None:
-        """Warn about what it finds, through `logging`, as `launchpad.courier`."""
+        """Look for a reason. If there is one, log a warning with the logger `launchpad.courier`."""
         waited_s = time.monotonic() - self._began
         if waited_s > STOPPED_AFTER_S and not self._reported_stopped:
             self._check_stopped()
