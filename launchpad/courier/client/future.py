@@ -51,8 +51,9 @@ next_call_id = itertools.count(1).__next__
 _UNPUBLISHED = "_is_unpublished"
 
 _monotonic = time.monotonic
-# A thread holds this lock while it begins to wait for any call. Otherwise, if two threads began to wait for the
-# same call, each could make it a standard future or give it a list of locks. One of them would never be woken.
+# A thread holds this lock while it begins to wait for any call. Otherwise, if two threads began to wait for
+# the same call, each could make it a standard future, or give it a list of locks. Then one of them would
+# never be woken.
 _watching = fork.free_in_child(Lock())
 
 
@@ -61,7 +62,7 @@ class _OnDemand:
 
     def __get__(self, call: PipelinedFuture, _: type) -> threading.Condition:
         """Make the call a full standard future, unless it already is one, and return its condition."""
-        attributes = call.__dict__  # `PipelinedFuture._condition` raises AttributeError, as it should
+        attributes = call.__dict__  # read on the class, this raises AttributeError, as it should
         with _watching:
             if "_condition" not in attributes:
                 call.is_watched = True
@@ -152,7 +153,7 @@ class PipelinedFuture(CourierFuture):
         channel: CallRoute | None,
     ) -> None:
         self.owner = owner
-        self.channel = channel  # until the call is completed; opens the stream if that is the answer
+        self.channel = channel  # until completed; it opens the stream if the answer is a stream
         self.call_id = call_id
         self.method = method
         self.options = options
@@ -295,7 +296,7 @@ class CallFuture(CourierFuture):
         return True
 
     def complete(self, decode_reply: Callable[[], Any]) -> None:
-        """Set the outcome to what `decode_reply()` returns or raises. If the future was cancelled, ignore it."""
+        """Set the outcome to what `decode_reply()` returns or raises, unless the future was cancelled."""
         with contextlib.suppress(InvalidStateError):
             try:
                 value = decode_reply()

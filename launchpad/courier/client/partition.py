@@ -5,7 +5,7 @@
     shard 1 [2, 3] from [0, 2]      Share(1, keys=[2, 3], positions=[0, 2])      RangePartition(10)
 
 Several keys are an array, a list, a slice or a range. Everything else is one key. This module knows nothing
-about clients. It imports numpy only for arrays, so the process that made the array has imported numpy already.
+about clients. It imports numpy only for arrays, when the process has already imported numpy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Share:
         return positions.stop - positions.start if isinstance(positions, slice) else len(positions)
 
     def take(self, values: Any) -> Any:
-        """Return the entries for these keys. `values`, an array or a list, has one for each key that was cut."""
+        """Return the entries for these keys. `values`, an array or list, has one for each key that was cut."""
         if isinstance(values, list) and not isinstance(self.positions, slice):
             return [values[position] for position in self.positions]
         return values[self.positions]

@@ -58,7 +58,7 @@ class Reader:
         self._peer = peer
         self._pending = pending
         self._queue = queue
-        # The thread calls `may_end` when nothing is in flight. It returns False if there are calls, after all.
+        # The thread calls `may_end` when nothing is in flight. It returns False if something is, after all.
         self._may_end = may_end
         self.wakeup = WakeupSocketpair()
         self._is_closing = False

@@ -20,8 +20,8 @@ def scatter(clients: Iterable[Any]) -> ClientGroup:
             parts = np.array_split(gradient, len(self._shards))
             sizes = lp.scatter(self._shards).push(me.name, lp.parts(parts))    # a list of answers
 
-    Otherwise the group works like that of `broadcast`. The clients run side by side, and the call returns when all
-    have answered. The answers are in the order of the clients. If some fail, the call raises the first
+    Otherwise the group works like that of `broadcast`. The clients run side by side, and the call returns
+    when all have answered. The answers are in the order of the clients. If some fail, the call raises the first
     client's exception, with a note that lists every failure. `.futures` returns a list of futures, and you
     await the calls of `.aio`.
 

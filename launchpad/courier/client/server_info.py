@@ -1,6 +1,6 @@
 """The facts that a client knows about its server: address, name, token, limits, and its last hello.
 
-The kinds of facts are the same for every transport. One client has one `ServerInfo`, whatever options its calls have.
+These facts are the same for every transport. One client has one `ServerInfo`, whatever options its calls have.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class ServerInfo:
         )
 
     def has_moved_from(self, address: str) -> bool:
-        """Return True if the server has moved, or if the callable raises an error, which connecting reports."""
+        """Return True if the server has moved, or if its callable raises. Connecting reports that error."""
         try:
             return self.can_move and self.locate() != address
         except Exception:

@@ -46,7 +46,7 @@ class SharedConnection:
         self._call = call
         self._release_connection = release_connection  # called when the call has ended well
         self.queue = WriteQueue(connection.sock)
-        # A thread holds this lock while it becomes the reader or passes frames on. So frames keep their order.
+        # A thread holds this lock while it becomes the reader or passes frames on, to keep their order.
         self._changed = Condition()
         self._is_reading = False
         self._is_ours = True

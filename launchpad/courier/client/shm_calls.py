@@ -506,7 +506,7 @@ class ShmCalls:
             return True
 
     def _on_tick(self, before: float) -> bool:
-        """Watch the calls made before this time. Return True if there are other calls that no thread reads."""
+        """Watch the calls made before this time. Return True if other calls remain that no thread reads."""
         has_others = False
         for call in list(self._pending.calls.values()):
             assert isinstance(call, ShmFuture)

@@ -1,1 +1,1 @@
-"""The called side: the server, its threads and its connections."""
+"""The server side of courier: the server, its threads and its connections."""

@@ -1,4 +1,4 @@
-"""Connections that a server has accepted, and how one is served.
+"""The connections that a server has accepted, and the base class of those that serve them.
 
     accepted ──▶ Handshake ──token and version fit──▶ SerialConnection      one call at a time
                     │                          ├──▶ ShmServerConnection   the same, large buffers shared
@@ -81,10 +81,10 @@ class ServerConnection(Job):
         self.sock.close()
 
     def part(self) -> None:
-        """Close the connection. If the server is stopping, first tell the client that it goes away.
+        """Close the connection. If the server is stopping, first send the client a GOAWAY.
 
-        Call this when the server will answer nothing more. A TCP client may have written a call after
-        the server's last read; this frame tells it that calls without an answer have not run.
+        Call this when the server will answer nothing more. A TCP client may have written a call after the
+        server's last read. The GOAWAY says that calls without an answer have not run.
         """
         if self._core.is_stopping:
             with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ class ServerConnection(Job):
         ServerConnection.close(self)
 
     def hang_up(self) -> None:
-        """End reading. The thread that reads sees the end, and closes. Safe from any thread."""
+        """End reading. The thread that reads then closes the connection. Safe from any thread."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RD)
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class ServerCore:
     """The running part of a server, from its start to its stop.
 
-    Most of its attributes make up the `ServerServices`. Connections read some of them for each call, so they
-    are attributes of this one object, where a single look-up finds them, and not split into parts.
+    Most of its attributes make up the `ServerServices`. Connections read some of them for each call. So they
+    are attributes of this one object, where a single look-up finds them.
 
     Args:
         trusts_this_user: True if clients need no token on Unix sockets and in-process, where only this
@@ -65,7 +65,8 @@ class ServerCore:
         self.is_inherited = False  # True in a forked child: only its parent serves
         self.began = time.monotonic()
         self.connections: set[Accepted] = set()
-        # Held so that of several threads that add the first stallable, one finds that it is the first.
+        # This lock is held to change the set. If several threads add the first stallables, only one of them
+        # finds the set empty.
         self._lock = Lock()
         self._stallable: set[Stallable] = set()
         self._pending_promises: set[Promise] = set()
@@ -94,20 +95,20 @@ class ServerCore:
         self.is_stopping = True
         self.is_draining = False
         for connection in tuple(self.connections):
-            # Its thread still reads the calls that have arrived, and answers them with NOT_RUN.
+            # The connection's thread still reads the calls that have arrived, and answers them with NOT_RUN.
             connection.hang_up()
         deadline = time.monotonic() + grace_s
         self._wait_pending(deadline)
         self.pool.stop()
         if not self.pool.join(max(0.0, deadline - time.monotonic())):
-            # Some methods still run. Cut the connections, so that their callers don't wait for them.
+            # Some methods still run. Cut the connections, so that callers don't wait for these methods.
             self._cut_connections()
             self.pool.join(0.1)
         # The last threads may have begun calls whose outcomes come later.
         self._wait_pending(deadline)
         self.methods.loop.end_calls()
-        # Answer the calls that no thread has taken with NOT_RUN. Nothing blocks here, because every
-        # connection was hung up.
+        # Send NOT_RUN as the answer to the calls that no thread has taken. Nothing blocks here, because
+        # reading has ended on every connection.
         for job in self.pool.take_unstarted():
             job.run()
         jobs = self.poller.poll(0.0)
@@ -132,7 +133,7 @@ class ServerCore:
 
         def answer_soon(_: Promise) -> None:
             if isinstance(promise, QueuedCall) and promise.has_small_answer:
-                # It fits into the socket's buffer, and waking another thread would take longer.
+                # The answer fits into the socket's buffer, and waking another thread would take longer.
                 answer()
             else:
                 # Urgent, because the work is done and only the answer is left to write.

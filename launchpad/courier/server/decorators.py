@@ -1,7 +1,7 @@
-"""The choice of the methods of an object that a server serves, and the decorators that change it.
+"""The rule that decides which methods of an object a server serves, and the decorators that change it.
 
-By default a server serves the public methods of the object's class, of whatever kind, and `__call__`. It
-doesn't serve `run`, properties, or anything that begins with an underscore. Decorators change this:
+By default a server serves `__call__` and all kinds of public methods of the object's class. It doesn't serve
+`run`, properties, or anything that begins with an underscore. Decorators change this:
 
     @courier.serves(also=["predict"])       # an attribute of the instance, say a compiled function
     class Learner:
@@ -57,7 +57,7 @@ def serves(*, only: Iterable[str] | None = None, also: Iterable[str] = ()) -> Ca
 
     Raises:
         TypeError: a name begins with an underscore, so that no client could call it; or the class has no
-            method of a name in `only`.
+            method with one of the names in `only`.
     """
     exposed = _Exposed(None if only is None else _names(only), _names(also))
 
@@ -74,9 +74,9 @@ def serves(*, only: Iterable[str] | None = None, also: Iterable[str] = ()) -> Ca
 def idempotent(method: F) -> F:
     """Declare that a method may run twice, with the same effect as once.
 
-    If the connection ends while a call is under way, so that its outcome is unknown, courier then repeats
-    the call. This does what `client.with_options(idempotent=True)` does, but once for all callers that
-    have the client from a handle.
+    If the connection ends while such a call is in flight, its outcome is unknown, and courier repeats the
+    call. This does what `client.with_options(idempotent=True)` does, but for all callers that got their
+    client from a handle.
 
     Example:
         class Table:
@@ -89,7 +89,7 @@ def idempotent(method: F) -> F:
 
 
 def priority(method: F) -> F:
-    """Let calls of a method overtake those that wait for a thread of the server.
+    """Let calls of a method overtake other calls that wait for a thread of the server.
 
     Example:
         class Learner:
@@ -119,8 +119,8 @@ def one_at_a_time(kind: K) -> K:
 def has_priority(kind: type, name: str) -> bool:
     """Return True if the class marks this method with `priority`.
 
-    Looks at the class's own attribute: a descriptor may have the mark when the method that it returns does
-    not.
+    This looks at the attribute that the class stores. If that is a descriptor, it may have the mark even if
+    the method that it returns has no mark.
     """
     return bool(getattr(_look_up(kind, name), PRIORITY, False))
 
@@ -128,12 +128,12 @@ def has_priority(kind: type, name: str) -> bool:
 def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Callable[..., Any]]:
     """Return the methods of `obj` that are served, by name.
 
-    Looks them up on the type, so that it evaluates no property and serves no attribute of the instance by
-    accident. It leaves out `run`, which is what a node does, not what it serves. Two kinds of objects have
-    more:
+    This function looks the methods up on the type, so that it evaluates no property and serves no attribute
+    of the instance by accident. It leaves out `run`, which the node itself calls. Two kinds of objects have
+    more methods:
 
         an object whose class defines `__dir__`     the functions and methods that `__dir__` lists
-        an object that has a `batched_handler`      that, by its attribute, and properties that return one
+        an object that has a `batched_handler`      the handler, and properties that return a handler
     """
     kind = type(obj)
     exposed: _Exposed = getattr(kind, _SERVES, _Exposed(None, frozenset()))
@@ -152,7 +152,7 @@ def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Call
 
 
 def _listed(obj: object) -> dict[str, Callable[..., Any]]:
-    """Return the functions and methods that the object's own `__dir__` lists, and its class doesn't have.
+    """Return the functions and methods that the object's own `__dir__` lists and its class doesn't have.
 
     A wrapper around another object has such methods.
     """
@@ -190,7 +190,7 @@ def _is_batched(value: object) -> bool:
 def warn_of_shadowed_methods(
     kind: type, exclude: Collection[str] = (), stacklevel: int = 2
 ) -> None:
-    """Warn of methods whose names a client uses itself: `client.stats()` never reaches the server's."""
+    """Warn of methods whose names a client uses itself: `client.stats()` never calls the server."""
     for name in sorted((_served_names(kind) & CLIENT_NAMES) - set(exclude)):
         warnings.warn(
             f"{kind.__name__}.{name} serves clients, but client.{name} is the client's own. They "
@@ -225,9 +225,9 @@ def _is_method(kind: type, value: Any) -> bool:
         return True
     if callable(value):
         return not isinstance(value, type | partial)
-    # It may be a singledispatchmethod, a partialmethod or another descriptor. The descriptor of a method
-    # returns a callable for the class itself; that of a property returns itself. Descriptors with `__set__`
-    # are attributes, so they aren't tried.
+    # The value may be a singledispatchmethod, a partialmethod or another descriptor. On the class, the
+    # descriptor of a method returns a callable, and the descriptor of a property returns itself. Descriptors
+    # with `__set__` are attributes, so they aren't tried.
     its_type = type(value)
     if not hasattr(its_type, "__get__") or hasattr(its_type, "__set__"):
         return False
@@ -239,7 +239,7 @@ def _is_method(kind: type, value: Any) -> bool:
 
 
 def _look_up(kind: type, name: str) -> Any:
-    """Return an attribute as the class stores it, without evaluating a descriptor; None if it has none."""
+    """Return an attribute as the class stores it, without evaluating a descriptor. None if it's missing."""
     return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 

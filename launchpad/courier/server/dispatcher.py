@@ -1,4 +1,4 @@
-"""The table of the methods that a server serves, and the code that runs one call of one of them."""
+"""The table of the methods that a server serves, and the code that runs one call."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Dispatcher:
             self.urgent.discard(name.encode())
 
     def has(self, method: bytes) -> bool:
-        """Return True if there is a function, or the fallback, that would run a call of this method."""
+        """Return True if a function in the table, or the fallback, would run a call of this method."""
         return method in self._table or (self.fallback is not None and b"/" not in method)
 
     def unbind(self, name: str) -> None:
@@ -101,7 +101,7 @@ class Dispatcher:
     ) -> Reply:
         """Run one call and return its reply. An exception that the method raises becomes a reply, too.
 
-        A call that shared a frame with others brings `small_args` instead of a body and buffers.
+        A call that shared a frame with other calls has `small_args` instead of a body and buffers.
         """
         record = _here.record
         outer = record.innermost
@@ -124,8 +124,8 @@ class Dispatcher:
                         args, kwargs = _loads_arrays(body)
                 except Exception as error:
                     raise self._bad_arguments(method, error) from error
-                result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict costs, too
-                if type(result) in _SCALARS:  # `encode` would do the same; this saves the call
+                result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict takes time, too
+                if type(result) in _SCALARS:  # `encode` does the same, but this saves the call
                     return framing.RESULT, _dumps(result, 5), []
             if isinstance(result, CoroutineType):
                 result = self.loop.spawn(result, on_return=encode_at_once)
@@ -160,7 +160,7 @@ class Dispatcher:
             current_call.reset(token)
 
     def _runnable(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function that a thread of the pool calls instead of a function that is served."""
+        """Return the function that a thread of the pool calls when a client calls `fn`."""
         promising: Callable[..., Any] | None = getattr(fn, "courier_promise", None)
         if promising is not None:
             return promising
@@ -212,7 +212,7 @@ class UnclaimedStream(NamedTuple):
     """A stream that its client has yet to fetch."""
 
     sender: StreamSender
-    owner: object  # the connection of the call that it is the result of
+    owner: object  # the connection of the call that returned the stream
     call_id: int
 
 
@@ -233,9 +233,9 @@ class UnclaimedStreams:
     def put(
         self, outgoing: StreamSender, owner: object, counts: MethodCounts, call_id: int = 0
     ) -> bytes:
-        """Keep a stream of which no item has been taken; return its ticket.
+        """Keep a stream from which no item has been taken. Return its ticket.
 
-        The items are counted for the call that returned the stream, not for the one that attaches it.
+        The items are counted for the call that returned the stream, not for the call that fetches it.
         """
         outgoing.items.counts = counts
         ticket = os.urandom(16)  # random, so that a ticket of another incarnation isn't valid here
@@ -250,7 +250,7 @@ class UnclaimedStreams:
         return unclaimed.sender
 
     def drop(self, owner: object, call_id: int | None = None) -> None:
-        """Drop the streams of this owner, or of one call of it, because no client will fetch them."""
+        """Drop the streams of this owner, or those of one of its calls. No client will fetch them."""
         for ticket, stream in self._unclaimed.copy().items():
             is_meant = stream.owner is owner and call_id in (None, stream.call_id)
             # Another thread may have taken the stream since the copy was made.

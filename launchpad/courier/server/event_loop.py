@@ -25,18 +25,18 @@ _CLOSE_S = 3.0  # how long to wait for the thread to end
 
 
 class EventLoop:
-    """A thread with an asyncio loop; both run from the first coroutine until `close`.
+    """A thread with an asyncio loop. Both run from the first coroutine until `close`.
 
-    No coroutine ends them earlier: if one raises SystemExit or KeyboardInterrupt, only its call fails.
+    No coroutine can end them earlier: if it raises SystemExit or KeyboardInterrupt, only its call fails.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # Held to make and to drop the loop, so that calls of several threads share one.
+        # This lock is held to make and to drop the loop, so that calls of several threads share one loop.
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._promises: set[_TaskPromise] = set()  # of tasks that run, or are about to
+        self._promises: set[_TaskPromise] = set()  # those of tasks that run or are about to run
 
     def spawn(
         self,
@@ -44,20 +44,20 @@ class EventLoop:
         *,
         on_return: Callable[[Any], Any] | None = None,
     ) -> Promise:
-        """Run a coroutine in the caller's context, and return its outcome. Cancelling that cancels the task.
+        """Run a coroutine in the caller's context. Return its outcome; cancelling that cancels the task.
 
         Args:
-            on_return: Given for calls. It turns the coroutine's result into the value of the outcome, on the
-                loop and before any other coroutine runs. The coroutine then finds the outcome in
-                `caller.outcome`.
+            on_return: A function, which is given for calls. It turns the coroutine's result into the value
+                of the outcome, on the loop and before any other coroutine runs. If it is given, the coroutine
+                finds the outcome in `caller.outcome`.
         """
         import asyncio
 
         with self._lock:
             loop = self._loop
             if loop is None:
-                # An empty context: the loop's own callbacks would otherwise keep the context of this call
-                # alive, and with it the connection.
+                # The loop is made in an empty context. Otherwise the loop's own callbacks would keep the
+                # context of this call alive, and with it the connection.
                 loop = self._loop = contextvars.Context().run(asyncio.new_event_loop)
                 self._thread = OwnThread(target=self._main, args=(loop,), name=f"{self._name}-loop")
                 self._thread.start()
@@ -89,7 +89,7 @@ class EventLoop:
             self.close()
 
     def close(self) -> None:
-        """Cancel what runs, and end the thread."""
+        """Cancel all tasks, and end the thread."""
         with self._lock:
             loop = self._loop
             thread = self._thread
@@ -103,7 +103,7 @@ class EventLoop:
                 self._give_up()
 
     def drop_inherited(self) -> None:
-        """Forget the loop and the thread, in a forked child, where the thread does not run."""
+        """Forget the loop and the thread in a forked child, where that thread does not run."""
         self._loop = None
         self._thread = None
 
@@ -113,7 +113,8 @@ class EventLoop:
         def run(run_loop: Callable[[], object]) -> None:
             """Run the loop, and run it again after SystemExit or KeyboardInterrupt.
 
-            If a task raises one of them, it is the task's outcome, but asyncio also stops the loop.
+            If a task raises one of these exceptions, that is the task's outcome, but asyncio also stops the
+            loop.
             """
             while True:
                 try:
@@ -125,7 +126,7 @@ class EventLoop:
         asyncio.set_event_loop(loop)
         try:
             run(loop.run_forever)
-            tasks = asyncio.all_tasks(loop)  # those that coroutines made, too
+            tasks = asyncio.all_tasks(loop)  # including tasks that coroutines made
             for task in tasks:
                 task.cancel()
             if tasks:
@@ -172,7 +173,7 @@ class _TaskPromise(Promise):
         self._task.add_done_callback(self._finish)
 
     def cancel(self) -> bool:
-        """Ask the task to end. However it ends then is the outcome."""
+        """Ask the task to end. The outcome is what the task then returns or raises."""
         self.is_cancelled = True
         if not self.is_done:
             # RuntimeError: the loop is closed, and the task has ended with it.
@@ -204,11 +205,11 @@ class _TaskPromise(Promise):
 
 
 def _never_free(task: asyncio.Task[Any]) -> None:
-    """Keep a task that ignored its cancellation from ever being freed.
+    """Make sure that a task that ignored its cancellation is never freed.
 
-    Python would close its coroutine in whichever thread happens to collect it. If the coroutine catches
-    everything in a loop, it would catch that as well, fail at each `await`, and keep the thread busy without
-    end.
+    Otherwise Python would close the task's coroutine in the thread that happens to collect it. If the
+    coroutine catches all exceptions in a loop, it would also catch the one that closes it. It would then fail
+    at each `await`, and keep the thread busy forever.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 

@@ -1,4 +1,4 @@
-"""The server's side of the handshake, which decides which class serves the connection from then on."""
+"""The server's side of the handshake, which decides which class then serves the connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HANDSHAKE_TIMEOUT_S = 5.0  # the server closes connections that have not sent a
 
 
 class Handshake(ServerConnection):
-    """A connection that reads the client's hello and answers it. Unpickles nothing, and can't block."""
+    """A connection that reads the client's hello and answers it. It unpickles nothing, and can't block."""
 
     def __init__(self, sock: Socket, core: ServerServices) -> None:
         super().__init__(sock, core)
@@ -35,7 +35,7 @@ class Handshake(ServerConnection):
         super().close()
 
     def drop(self) -> bool:
-        """Close the connection; return False if a thread is just serving it. Thread-safe."""
+        """Close the connection. If a thread is serving it just now, return False instead. Thread-safe."""
         is_parked = self._core.poller.unpark(self)
         if is_parked:
             self.close()

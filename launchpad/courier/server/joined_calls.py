@@ -19,27 +19,27 @@ class JoinedCalls:
 
     def __init__(self, frame: framing.Fields, cancelled: Collection[int]) -> None:
         self.method = frame[2]
-        #: The fields that each of them would have in a frame of its own, without id and arguments.
+        #: The fields that each of the calls would have in a frame of its own, without id and arguments.
         self.frame: framing.Fields = (framing.CALL, 0, self.method, b"", (), 0, b"")
         self.size = len(frame[3])
-        self.share = self.size // max(1, frame[1])  # of each call
+        self.share = self.size // max(1, frame[1])  # the part of the size that counts for each call
         calls = zip(*joined.decode(frame), strict=True)
         self._left = deque([call for call in calls if call[0] not in cancelled])
 
     def take_all(self) -> Iterator[tuple[int, Any]]:
-        """Yield the id and the arguments of one call after the other. Several threads may do so at once."""
+        """Yield the id and the arguments of one call after the other. Several threads may iterate at once."""
         with contextlib.suppress(IndexError):
             while True:
                 yield self._left.popleft()
 
     def alone(self, call_id: int, args: Any) -> framing.Fields:
-        """Return the frame that one of these calls would have on its own."""
+        """Return the frame that this call would have on its own."""
         body = pickle.dumps((args, {}), 5)
         return framing.CALL, call_id, self.method, body, (), 0, b""
 
 
 def join(waiting: Sequence[Any], at: int) -> tuple[bytes, Sequence[TrackedFrame], int]:
-    """Join consecutive results of one method into a frame; a `write_queue.Join`."""
+    """Join consecutive results of one method into a frame. This is a `write_queue.Join`."""
     call_id, value, counts = waiting[at]
     ids: list[int] = []
     values: list[Any] = []

@@ -1,9 +1,9 @@
-"""Calls that run one at a time and all in one thread, the thread that is in `OneThread.run`.
+"""Calls that run one at a time, all in the one thread that runs `OneThread.run`.
 
     a thread of the pool ──put──▶ waiting ──▶ the one thread runs it, encodes its result ──▶ the pool answers
 
-The pool gets a Promise and has its thread back at once, so calls that wait for their turn hold no threads.
-The one thread encodes each result before the next call may change it.
+The pool gets a Promise, and its thread is free again at once. So calls that wait for their turn occupy no
+threads. The one thread encodes each result before the next call may change it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from launchpad.courier.server.replies import EncodedResult, encode_at_once
 
 Function = Callable[..., Any]
 # The context variables that a call brings with it: its deadline, its caller, the span of OpenTelemetry. All
-# others, such as that of `decimal`, are those of the one thread.
+# other variables, such as that of `decimal`, have the values of the one thread.
 _CARRIED = {call_stack.current_call.name, caller.current.name, "current_context"}
 _STOPPING = EncodedResult((framing.NOT_RUN, framing.STOPPING, []))
 _LATE = EncodedResult((framing.NOT_RUN, framing.LATE, []))
@@ -57,7 +57,7 @@ class WaitingCall(Protocol):
 
 
 class OneThread:
-    """An executor that runs functions one at a time, in the thread that is in `run`.
+    """An executor that runs functions one at a time, in the thread that called `run`.
 
     Example:
         one_thread = OneThread()
@@ -68,8 +68,8 @@ class OneThread:
 
     Attributes:
         thread: The identifier of that thread; 0 before `run`.
-        leads: True if the thread itself reads the calls of its server, whenever it runs none.
-        in_call_since: The time by `time.monotonic()` at which the running call began; 0 if none runs.
+        leads: True if the thread itself reads the calls of its server, whenever it runs no call.
+        in_call_since: The time by `time.monotonic()` at which the running call began; 0 if no call runs.
         n_calls: The number of calls that have begun.
         on_next_call: Called once, when the next call begins.
     """
@@ -85,11 +85,11 @@ class OneThread:
         call_stack.queues.add(self)
 
     def drop_inherited(self) -> None:
-        """Begin without calls, when new and in a forked child: calls that wait belong to the parent."""
-        self._own: deque[WaitingCall] = deque()  # calls of `call`
+        """Begin without calls, in a new object or in a forked child: waiting calls belong to the parent."""
+        self._own: deque[WaitingCall] = deque()  # calls made with `call`
         self._urgent: deque[WaitingCall] = deque()
         self._waiting: deque[WaitingCall] = deque()
-        # `run` waits for it while there is no pool.
+        # While there is no pool, `run` waits for this queue.
         self._changed: SimpleQueue[None] = SimpleQueue()
         self.thread = 0
         self.leads = False
@@ -98,7 +98,7 @@ class OneThread:
         self.on_next_call: Callable[[], object] | None = None
 
     def serve_for(self, pool: ReadsCalls | None) -> None:
-        """Make `run` also read the calls of this pool's server; with None, stop it from reading any."""
+        """Make `run` also read the calls of this pool's server. With None, `run` reads no calls."""
         self._pool = pool
         self.leads = False
         self._changed.put(None)
@@ -137,15 +137,16 @@ class OneThread:
         return self.has_ended or bool(self._own or self._urgent or self._waiting)
 
     def wait_until_it_has_returned(self, timeout_s: float) -> bool:
-        """Wait for `run` to return; return False if that takes longer."""
+        """Wait for `run` to return. Return False if that takes longer than the timeout."""
         return self._has_returned.wait(timeout_s)
 
     def refuse(self) -> None:
-        """Begin no more calls of the server. The callers of those that wait learn that they did not run.
+        """Begin no more calls of the server. The callers of waiting calls learn that these did not run.
 
         Functions given to `call` still run. Thread-safe.
         """
-        # This must come first: a thread that adds a call looks at it afterwards, and refuses the call itself.
+        # This must come first. A thread that adds a call looks at this flag afterwards, and then refuses
+        # the call itself.
         self._refuses = True
         _abandon_all(self._urgent, self._waiting)
 
@@ -159,7 +160,7 @@ class OneThread:
     def wrapped(self, fn: Function) -> Function:
         """Return the function that a server calls instead of `fn`.
 
-        It returns a Promise, unless the one thread itself calls it and the result is small.
+        That function returns a Promise, unless the one thread itself calls it and the result is small.
         """
         is_urgent = bool(getattr(fn, PRIORITY, False))
 
@@ -174,7 +175,7 @@ class OneThread:
         return run_or_put
 
     def call(self, fn: Function, *args: Any) -> Any:
-        """Run a function in its turn; wait for it, and return or raise what it returns or raises."""
+        """Run a function when its turn comes, and wait. Return or raise what the function does."""
         if threading.get_ident() == self.thread:
             return fn(*args)
         call = QueuedCall(self, fn, args, {}, lambda value: value)
@@ -222,7 +223,7 @@ class OneThread:
         return edges
 
     def timed(self, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function, in the one thread; record when it began, for the threads that watch it."""
+        """Run a function in the one thread. Record when it began, for the threads that watch it."""
         self.n_calls += 1
         on_next_call = self.on_next_call
         if on_next_call is not None:
@@ -255,7 +256,7 @@ class OneThread:
             pool.wake_poller()
 
     def _small_or_promised(self, value: Any) -> Any:
-        """Return a small result, which this thread answers; else a Promise, which another thread answers."""
+        """Return a small result, which this thread sends, or a Promise, whose result another one sends."""
         outcome = self._encoded(value)
         if is_small(outcome):
             return outcome
@@ -276,7 +277,7 @@ class OneThread:
 
 
 def _pop_first(*queues: deque[WaitingCall]) -> WaitingCall | None:
-    """Remove and return the first call of the first queue that has one; None if none has."""
+    """Remove and return the first call of the first queue that isn't empty. None if all are empty."""
     for calls in queues:
         try:
             return calls.popleft()
@@ -382,7 +383,7 @@ class QueuedCall(Promise):
 
 
 class StepByStep(StreamedIterator, Iterator[Any]):
-    """An iterator that runs each of its steps in its turn, in the one thread."""
+    """An iterator whose steps run in the one thread, each when its turn comes."""
 
     def __init__(self, one_thread: OneThread, iterator: Iterator[Any]) -> None:
         self._one_thread = one_thread
