@@ -21,9 +21,9 @@ def scatter(clients: Iterable[Any]) -> ClientGroup:
             sizes = lp.scatter(self._shards).push(me.name, lp.parts(parts))    # a list of answers
 
     Otherwise the group works like that of `broadcast`. The clients run side by side, and the call returns
-    when all have answered. The answers are in the order of the clients. If some fail, the call raises the first
-    client's exception, with a note that lists every failure. `.futures` returns a list of futures, and you
-    await the calls of `.aio`.
+    when all have answered. The answers are in the order of the clients. If some fail, the call raises the
+    first client's exception, with a note that lists every failure. `.futures` returns a list of futures, and
+    you await the calls of `.aio`.
 
     A call raises ValueError if there is not exactly one part for each client, and TypeError if no argument
     is made by `lp.parts`. It raises them before it asks any client. (MPI calls this Scatter.)

@@ -1,6 +1,6 @@
 """The facts that a client knows about its server: address, name, token, limits, and its last hello.
 
-These facts are the same for every transport. One client has one `ServerInfo`, whatever options its calls have.
+These facts are the same for every transport. A client has one `ServerInfo`, whatever options its calls have.
 """
 
 from __future__ import annotations

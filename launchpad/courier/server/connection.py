@@ -1,4 +1,4 @@
-"""The connections that a server has accepted, and the base class of those that serve them.
+"""The connections that a server has accepted, and the classes that serve them.
 
     accepted ──▶ Handshake ──token and version fit──▶ SerialConnection      one call at a time
                     │                          ├──▶ ShmServerConnection   the same, large buffers shared

@@ -75,7 +75,7 @@ def idempotent(method: F) -> F:
     """Declare that a method may run twice, with the same effect as once.
 
     If the connection ends while such a call is in flight, its outcome is unknown, and courier repeats the
-    call. This does what `client.with_options(idempotent=True)` does, but for all callers that got their
+    call. This does what `client.with_options(idempotent=True)` does, at once for all callers that got their
     client from a handle.
 
     Example:

@@ -124,7 +124,7 @@ class Dispatcher:
                         args, kwargs = _loads_arrays(body)
                 except Exception as error:
                     raise self._bad_arguments(method, error) from error
-                result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict takes time, too
+                result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict takes time
                 if type(result) in _SCALARS:  # `encode` does the same, but this saves the call
                     return framing.RESULT, _dumps(result, 5), []
             if isinstance(result, CoroutineType):

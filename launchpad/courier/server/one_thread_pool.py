@@ -1,9 +1,9 @@
 """The threads of a server whose calls run in one thread.
 
 The one thread reads the calls itself: it polls, and serves the connections that have data, so that a call
-costs no switch between threads. The other threads do work that may block, such as writing answers that a
-client must make room for. While a call takes long, they take over the reading, and queue the calls that they
-read for the one thread.
+costs no switch between threads. The other threads do work that may block, such as writing an answer for which
+the client must first make room. While a call takes long, the other threads take over the reading. They queue
+the calls that they read, for the one thread to run.
 
     the one thread     poll ──▶ connections: calls run where they are read ──▶ calls in the queue
     the others         watch; once a call has taken STALL_S: poll ──▶ connections: calls go into the queue
@@ -26,8 +26,8 @@ class OneThreadPool(ThreadPool):
     """A pool that polls only while the one thread does not.
 
     Args:
-        runs_in_one_thread: returns True for a polled job that the one thread runs; the other threads run the
-            rest.
+        runs_in_one_thread: returns True for a polled job that the one thread runs. The other threads run the
+            other jobs.
     """
 
     def __init__(
@@ -45,34 +45,35 @@ class OneThreadPool(ThreadPool):
         self._poll_all = poll
         self.wake_poller = wake
         self._runs_in_one_thread = runs_in_one_thread
-        # Held by the one thread or the leader of the others while it polls: the poller takes one at a time.
+        # The one thread, or the leader of the other threads, holds this lock while it polls. The poller takes
+        # one thread at a time.
         self._poll_lock = Lock()
-        # The one thread holds it while it reads, or runs what it has read, so that `join` can wait for that.
+        # The one thread holds this lock while it reads or runs calls, so that `join` can wait for that.
         self._serving = Lock()
         self._changed = threading.Event()
-        # `in_call_since` and `n_calls` of the one thread, when the leader of the others last looked.
+        # `in_call_since` and `n_calls` of the one thread, when the leader of the other threads last looked.
         self._last_look = 0.0, 0
         one_thread.serve_for(self)
 
     def poll_and_serve(self) -> None:
-        """Wait for something to do, and do it, in the one thread."""
+        """Wait for something to do, and do it. The one thread calls this."""
         with self._serving:
             if not self._is_stopping:
                 self._one_thread.leads = True
                 self._poll_and_serve()
 
     def run_queued(self, call: WaitingCall) -> None:
-        """Run a call from the queue, in the one thread; `join` waits for it."""
+        """Run a call from the queue. The one thread calls this, and `join` waits for it."""
         with self._serving:
             call.run()
 
     def stop(self) -> None:
-        """Stop the one thread from reading, and let the other threads end. Waits for none of them."""
+        """Stop the one thread from reading, and let the other threads end. This doesn't wait for them."""
         self._one_thread.serve_for(None)
         super().stop()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the one thread's call and for the other threads; return False if some are still busy."""
+        """Wait for the one thread's call and the other threads. Return False if some are still busy."""
         deadline = time.monotonic() + timeout_s
         is_free = threading.get_ident() == self._one_thread.thread
         if not is_free and self._serving.acquire(timeout=max(0.0, timeout_s)):
@@ -102,12 +103,12 @@ class OneThreadPool(ThreadPool):
         self.is_calm = False
 
     def take_over(self) -> None:
-        """Wake the poller, and make the other threads' leader check at once if it must poll now."""
+        """Wake the poller, and make the leader of the other threads check at once if it must poll."""
         self._changed.set()
         self.wake_poller()
 
     def _poll_in_its_place(self, timeout_s: float | None) -> Iterable[Job]:
-        """Poll if the one thread does not, else wait until that changes. The others' leader calls this."""
+        """Poll if the one thread doesn't, else wait for a change. The other threads' leader calls this."""
         one_thread = self._one_thread
         in_call_since = one_thread.in_call_since
         n_calls = one_thread.n_calls

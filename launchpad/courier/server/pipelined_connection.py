@@ -1,20 +1,20 @@
-"""The server's end of a connection whose calls overlap, which `client.futures` uses.
+"""The server's end of a connection whose calls overlap, such as those of `client.futures`.
 
-One thread at a time has the turn: it reads many frames at once, runs their methods itself, in
-order, and answers in batches. That costs no hop between threads. But a method that blocks must not
+One thread at a time has the turn. It reads many frames at once, runs their methods itself, in
+order, and answers in batches. So no call moves between threads. But a method that blocks must not
 hold back the calls behind it, so:
 
 - The leader of the pool checks every `STALL_S` if the turn still runs the same call as at the last
-  check. If so, the turn goes to another thread, which continues with the queue; the first thread
-  delivers its one answer when it has it.
+  check. If so, the turn goes to another thread, which continues with the queue. The first thread
+  still sends the answer to its one call.
 - A method known to be slow (by a moving average of its durations) never runs in the turn. Its calls
   go straight to the pool.
 
 So answers come in any order.
 
 Running a call takes no lock. A frame belongs to the thread that took it from the queue. A thread that
-has lost the turn notices that before the next frame; at worst it takes one more, and runs it side by
-side with its successor. The lock is for what happens once per batch: beginning and ending a turn.
+has lost the turn notices that before the next frame. At worst it takes one more frame, and runs it side
+by side with its successor. The lock is only for what happens once per batch: beginning and ending a turn.
 
 Turns, and calls that run outside of a turn, are jobs of the pool.
 """
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
 
 STALL_S = 0.002
 _SLOW_S = 0.001  # calls of a method with a longer average go to the pool
-# A call counts for no more than this in the average: it may only have waited for a core.
+# In the average, a call counts for no more than this, because it may only have waited for a core.
 _MOST_S = 0.004
 _NOTABLE_S = 0.0002  # while no call takes longer than this, the connection keeps no averages
 _FLUSH_BYTES = 64 << 10
 _FLUSH_S = 0.001
 _SCRATCH = 128 << 10
-# Bytes that may wait for a client that does not read. With more, threads wait for the client.
+# How many bytes may wait for a client that does not read. With more, threads wait for the client.
 _MAX_WAITING = 4 << 20
 
 _monotonic = time.monotonic
@@ -69,7 +69,7 @@ _RESULT = framing.RESULT
 
 
 class PipelinedConnection(ServerConnection):
-    """A connection that one thread after the other serves, and sometimes several at once."""
+    """A connection that one thread after the other serves, and sometimes several threads at once."""
 
     def __init__(self, sock: Socket, core: ServerServices, hello: ClientHello) -> None:
         super().__init__(sock, core, hello.peer)
@@ -77,15 +77,16 @@ class PipelinedConnection(ServerConnection):
         self._takes_bytes = hello.max_bytes
         self._decoder = framing.FrameDecoder(max_bytes=core.max_bytes, most_scratch_bytes=_SCRATCH)
         self._answers = WriteQueue(sock, _MAX_WAITING, join)
-        # Held to begin and to end a turn, once per batch; see above.
+        # This lock is held to begin and to end a turn, once per batch (see above).
         self._lock = threading.Lock()
         self._turn: ReadTurn | None = None
-        # Frames that were read, for the thread that has the turn. The calls of one frame leave one by one.
+        # Frames that were read, for the thread that has the turn. Calls that share a frame leave it one by
+        # one.
         self._queue: deque[framing.Fields | JoinedCalls] = deque()
         self._read_at = 0.0
-        # In seconds; empty until a call takes longer than `_NOTABLE_S`.
+        # Average durations in seconds. The dict is empty until a call takes longer than `_NOTABLE_S`.
         self._averages: dict[MethodCounts, float] = {}
-        self._offloaded: dict[int, Job] = {}  # calls that the pool has, and has not begun
+        self._offloaded: dict[int, Job] = {}  # calls that the pool has not begun yet
         # The callers of calls that run while another thread reads.
         self._beside: set[CallerOnPipeline] = set()
         self._promises: dict[int, Promise] = {}
@@ -100,7 +101,7 @@ class PipelinedConnection(ServerConnection):
             return self._turn
 
     def take_over_if_stalled(self, now: float) -> Job | None:
-        """If a method seems to block, give the turn to a new job and return that; else return None."""
+        """If a method seems to block, give the turn to a new job and return the job, else return None."""
         with self._lock:
             turn = self._turn
             if turn is None or turn.runs is None or not turn.seems_blocked():
@@ -146,9 +147,9 @@ class PipelinedConnection(ServerConnection):
     # The turn.
 
     def _run_queue(self, turn: ReadTurn) -> bool:
-        """Run what has been read. Return False when another thread has taken over.
+        """Run the calls that have been read. Return False if another thread has taken over.
 
-        The calls that share a frame run one after the other, like those that have one each.
+        Calls that share a frame run one after the other, like calls in frames of their own.
         """
         core = self._core
         take = self._queue.popleft
@@ -184,7 +185,7 @@ class PipelinedConnection(ServerConnection):
                 if is_slow or (joined_calls is not None and core.is_stopping):
                     if joined_calls is not None:
                         frame = joined_calls.alone(call_id, small_args)
-                        counts.bytes_in -= joined_calls.share  # it brings its own
+                        counts.bytes_in -= joined_calls.share  # its own frame counts
                     self._offload(frame)
                     continue
                 turn.call_id = call_id
@@ -212,13 +213,13 @@ class PipelinedConnection(ServerConnection):
                     if kind != _RESULT or views or buffers or headers_in or len(result) > takes:
                         frame = _CALL, call_id, method, body, buffers, 0, headers_in
                         self._answer(frame, (kind, result, views), counts, began)
-                    else:  # what `_answer` does, shorter, for most calls
+                    else:  # a shorter form of `_answer` for most calls
                         put_answer(_encode_small(_RESULT, call_id, b"", result))
                         counts.finish(took_s, len(body), len(result))
                         unsent += len(result)
                 began = now
                 if unsent > _FLUSH_BYTES or now - flushed_at > _FLUSH_S:
-                    # A thread that waits for the client to read is in no method, so it isn't blocked in one.
+                    # While the thread waits for the client to read, it runs no method that could block it.
                     turn.since = 0.0
                     self._answers.flush()
                     unsent = 0
@@ -228,7 +229,7 @@ class PipelinedConnection(ServerConnection):
         turn.joined_calls = None
         turn.since = 0.0
         self._answers.flush()
-        # With the lock: `take_over_if_stalled` may be giving the turn away just now.
+        # Take the lock, because `take_over_if_stalled` may be giving the turn away just now.
         with self._lock:
             return self._turn is turn
 
@@ -236,8 +237,8 @@ class PipelinedConnection(ServerConnection):
         """Begin the calls of a frame. If the turn is lost, offload them and return False."""
         counts = self._counts[calls.method]
         with self._lock:
-            # Another thread may have taken over since this thread took the frame from the queue. That thread
-            # doesn't know of the frame.
+            # Another thread may have taken over since this thread took the frame from the queue. The other
+            # thread doesn't know of the frame.
             has_turn = self._turn is turn
             if has_turn:
                 turn.joined_calls = calls
@@ -261,7 +262,7 @@ class PipelinedConnection(ServerConnection):
         self._core.pool.submit(job)
 
     def _read(self, turn: ReadTurn) -> bool:
-        """Read once; return False if nothing came and the connection was parked, or if it has ended."""
+        """Read once. Return False if the connection has ended, or was parked because nothing came."""
         core = self._core
         flags = 0 if core.pool.may_linger else socket.MSG_DONTWAIT
         turn.is_waiting = True
@@ -273,14 +274,14 @@ class PipelinedConnection(ServerConnection):
             return False
         finally:
             turn.is_waiting = False
-        # The client sends no more; or the server has hung up, and waits for what still runs.
+        # The client sends no more, or the server has hung up and waits for calls that still run.
         if not n:
             core.unwatch(self)
             with self._lock:
                 self._has_ended = True
             if not core.is_stopping:
                 for pending in tuple(self._promises.values()):
-                    pending.cancel()  # no client is left to receive it
+                    pending.cancel()  # no client is left to receive the result
             self._close_if_done()
             return False
         self._read_at = _monotonic()
@@ -352,7 +353,7 @@ class PipelinedConnection(ServerConnection):
     def _answer(
         self, frame: framing.Fields, reply: Reply, counts: MethodCounts, began: float
     ) -> None:
-        """Put the answer to a call. If its outcome comes later, the pool puts the answer then."""
+        """Queue the answer to a call. If the outcome comes later, the pool queues the answer then."""
         _, call_id, _, body_in, buffers_in, _, headers_in = frame
         if reply[0] == PROMISE:
             promise = self._promises[call_id] = reply[1]
@@ -366,7 +367,8 @@ class PipelinedConnection(ServerConnection):
 
             self._core.send_when_done(promise, answer)
             # The thread that reads may have seen the end of the connection, or the cancellation of this call,
-            # after the method returned and before the promise was stored above. Then it did not cancel it.
+            # after the method returned and before the promise was stored above. Then that thread did not
+            # cancel the promise.
             if self._no_one_waits_for(call_id):
                 promise.cancel()
             return
@@ -386,12 +388,12 @@ class PipelinedConnection(ServerConnection):
 
     def _no_one_waits_for(self, call_id: int) -> bool:
         if self._has_ended:
-            # A server that is stopping has hung up itself, and its clients still wait for what runs.
+            # A server that is stopping has hung up itself, and its clients still wait for running calls.
             return not self._core.is_stopping
         return any(beside.cancelled_id == call_id for beside in tuple(self._beside))
 
     def _deliver(self) -> None:
-        """Send the answer to a call that ran outside of the turn. Close if it is the last one to be sent."""
+        """Send the answer to a call that ran outside of the turn. After the last answer, close."""
         with contextlib.suppress(OSError):  # the thread that reads will see the error, and close
             self._answers.flush()
         with self._lock:
@@ -408,7 +410,7 @@ class PipelinedConnection(ServerConnection):
 
     def _close_quietly(self) -> None:
         for promise in tuple(self._promises.values()):
-            promise.cancel()  # no client is left to receive it
+            promise.cancel()  # no client is left to receive the result
         self._core.methods.unclaimed_streams.drop(self)
         with self._lock:
             was_closed = self._is_closed
@@ -436,25 +438,25 @@ class CallerOnPipeline:
 
 
 class ReadTurn(CallerOnPipeline, Job):
-    """The right to read, and to run what was read. Only the newest turn of a connection has it.
+    """The right to read, and to run what was read. Only the newest turn of a connection has this right.
 
-    The thread that has the turn records here what it runs, without a lock. The pool's leader reads it.
+    The thread that has the turn records here what it runs, without a lock. The pool's leader reads that.
     """
 
     def __init__(self, connection: PipelinedConnection) -> None:
         super().__init__(connection)
-        # True once another turn has replaced it; it then still has one answer to deliver.
+        # True once another turn has replaced this one. This turn then still has one answer to send.
         self.is_replaced = False
-        self.runs: MethodCounts | None = None  # the method whose calls it runs
-        self.since = 0.0  # when the running call began; 0 if none runs
-        self.joined_calls: JoinedCalls | None = None  # the calls of the frame that it is at
+        self.runs: MethodCounts | None = None  # the counts of the method that runs
+        self.since = 0.0  # when the running call began; 0 if no call runs
+        self.joined_calls: JoinedCalls | None = None  # the calls of the frame that it runs
         self._seen_since = 0.0
 
     def run(self) -> None:
         self._connection.serve(self)
 
     def seems_blocked(self) -> bool:
-        """Return True if it ran this very call at the last check, too: one check alone proves nothing."""
+        """Return True if the turn already ran this call at the last check. One check proves nothing."""
         previous_since = self._seen_since
         self._seen_since = self.since
         return bool(previous_since) and previous_since == self.since

@@ -1,9 +1,9 @@
-"""The poller, in which connections wait while no call comes: one selector for all of them.
+"""The poller, in which connections wait for their next call. It is one selector for all connections.
 
-Only the leader of the thread pool is ever inside `poll`; any thread may park a connection or wake
-the leader. A connection that becomes readable leaves the selector until it is parked again, so
-that exactly one thread serves it. A connection may have data although its socket is not readable,
-when TLS has decrypted more than was read. Such a connection never enters the selector.
+Only the leader of the thread pool calls `poll`. Any thread may park a connection or wake the leader. A
+connection that becomes readable leaves the selector until it is parked again, so that exactly one thread
+serves it. If TLS has decrypted more than was read, a connection has data although its socket is not
+readable. Such a connection never enters the selector.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from launchpad.courier.transport.stream_socket import (
 )
 
 _POLL_S = 1.0  # how often a listener's socket file is checked
-# For a listener that can't accept: no descriptors are left, or there are too many strangers already.
+# The pause of a listener that can't accept, because no descriptors are left or there are too many strangers.
 _ACCEPT_PAUSE_S = 0.05
 
 
@@ -35,8 +35,8 @@ class Parked(Protocol):
     """A connection that waits for its next bytes, as the poller sees it: a ServerConnection.
 
     Attributes:
-        expires_at: The time by `time.monotonic()` at which the poller closes it if nothing has come.
-        events: The events of `selectors` that it waits for.
+        expires_at: The time by `time.monotonic()` at which the poller closes the connection if nothing came.
+        events: The events of `selectors` that the connection waits for.
     """
 
     sock: Socket
@@ -52,18 +52,18 @@ class Poller:
     """A selector that accepts connections from listeners and watches the parked ones.
 
     Args:
-        make_connection: makes a connection, to be parked, from an accepted socket.
+        make_connection: makes a connection from an accepted socket. The poller parks the connection.
     """
 
     def __init__(self, make_connection: Callable[[Socket], Parked]) -> None:
         self._selector = selectors.DefaultSelector()
         self._make_connection = make_connection
-        # Held to change what the selector watches: `park` must not register a connection after `close` has
-        # closed the others, and a listener must not be paused after `stop_accepting`.
+        # This lock is held to change what the selector watches. `park` must not register a connection after
+        # `close` has closed the others, and a listener must not be paused after `stop_accepting`.
         self._lock = Lock()
         self._expiring: set[Parked] = set()
         self._ready: deque[Parked] = deque()
-        self._paused: dict[Listener, float] = {}  # until when
+        self._paused: dict[Listener, float] = {}  # when the pause ends
         self._has_refused: set[Listener] = set()
         self._is_closed = False
         self._wakeup = WakeupSocketpair()
@@ -160,7 +160,7 @@ class Poller:
         self._wakeup.close()
 
     def drop_inherited(self) -> None:
-        """Close the child's copies after a fork. Unregisters nothing: the parent shares the selector."""
+        """Close the sockets in a forked child. Unregister nothing, because the parent shares the selector."""
         self._selector.close()
         self._wakeup.drop_inherited()
         for listener in self._listeners:
@@ -189,9 +189,9 @@ class Poller:
         self.park(self._make_connection(sock))
 
     def _pause(self, listener: Listener) -> None:
-        """Stop watching the listener for a while, since it would be readable again at once.
+        """Stop watching the listener for a while, because it would be readable again at once.
 
-        Until then clients wait in the system's backlog.
+        During the pause, clients wait in the system's backlog.
         """
         with self._lock:
             if listener in self._listeners:
@@ -220,9 +220,9 @@ class Poller:
             self._selector.register(listener.sock, selectors.EVENT_READ, listener)
 
     def unpark(self, parked: Parked) -> bool:
-        """Stop waiting for this connection; return False if it wasn't parked.
+        """Stop waiting for this connection. Return False if it wasn't parked.
 
-        Of several threads that call this, only one gets True, and with it the connection.
+        If several threads call this, only one gets True. The connection then belongs to that thread.
         """
         with self._lock:
             self._expiring.discard(parked)

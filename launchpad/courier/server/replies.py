@@ -1,4 +1,4 @@
-"""The replies of a server's methods, before they are written: their kinds, and how results become replies.
+"""The replies of a server's methods, before they are written: their kinds, and the encoding of results.
 
 kind                  body
 ────────────────────  ─────────────────────────────────────────────────────────────────────────
@@ -27,7 +27,7 @@ from launchpad.courier.streams.sender import StreamSender
 # Kind, body, buffers. It is a plain tuple, and kinds are plain numbers, because each call makes one.
 Reply = tuple[int, Any, list[memoryview]]
 
-# Kinds that are never on the wire; those of frames are smaller.
+# Kinds that are never on the wire. The kinds of frames are smaller numbers.
 BARE_VALUE = 252
 ANSWERED_SEPARATELY = 253
 PROMISE = 254
@@ -67,7 +67,7 @@ def encode_result(result: object) -> Reply:
 
 
 def fit(reply: Reply, max_bytes: int) -> Reply:
-    """Return the reply; a reply with MessageTooLarge if it is larger than the caller takes at once."""
+    """Return the reply. If it is larger than the caller accepts, return a reply with MessageTooLarge."""
     _, body, views = reply
     size = framing.size(body, views)
     if size <= max_bytes:

@@ -52,8 +52,8 @@ _NO_SIGNAL = stream_socket.NO_SIGNAL
 class SerialConnection(ServerConnection):
     """A connection that serves one call after another, in the order in which they come."""
 
-    # The streams of the call that runs, or ran last. The client may have the answer, and have made the next
-    # call, before the streams have ended here.
+    # The streams of the call that runs, or ran last. The client may get the answer and make the next call
+    # before the streams have ended here.
     _streams: ServerStreamCall | None = None
 
     def __init__(self, sock: Socket, core: ServerServices, hello: handshake.ClientHello) -> None:
@@ -69,8 +69,8 @@ class SerialConnection(ServerConnection):
         self._noticed_at = 0.0
         # The outcome of the call that runs, if its method returned a promise.
         self._pending_promises: set[Promise] = set()
-        # Held to set `_streams`: the thread that ends the streams of one call must not remove those that
-        # another thread opens for the next call.
+        # This lock is held to set `_streams`. The thread that ends the streams of one call must not remove
+        # those that another thread opens for the next call.
         self._streams_lock = threading.Lock()
         self._has_ended = False  # once True, nothing more is read
         # Frames that were read before there was a thread to run them.
@@ -80,7 +80,7 @@ class SerialConnection(ServerConnection):
     def take_job(self) -> Job:
         self._noticed_at = _monotonic()  # after this the call may wait for a thread
         urgent = self._core.methods.urgent
-        # Read what has come already, to find out if the call overtakes others.
+        # Read what has already arrived, to find out if the call overtakes other calls.
         if urgent:
             try:
                 n = self.sock.recv_into(self._decoder.buffer, 0, socket.MSG_DONTWAIT)
@@ -94,7 +94,7 @@ class SerialConnection(ServerConnection):
 
     def close(self) -> None:
         for promise in tuple(self._pending_promises):
-            promise.cancel()  # no client is left to receive it
+            promise.cancel()  # no client is left to receive the result
         streams = self._streams
         self._streams = None
         if streams is not None:
@@ -106,7 +106,7 @@ class SerialConnection(ServerConnection):
             self.close()
 
     def hang_up(self) -> None:
-        # Streams go on until they end; then `_end_streams` hangs up.
+        # Streams go on until they end. Then `_end_streams` hangs up.
         if self._streams is None:
             super().hang_up()
 
@@ -134,8 +134,8 @@ class SerialConnection(ServerConnection):
             finally:
                 self.is_waiting = False
             if not n:
-                # Set this before looking for promises. A thread that answers later removes its promise first
-                # and looks at this afterwards, so at least one of the two threads closes the connection.
+                # Set this before looking for promises. A thread that answers later first removes its promise
+                # and then looks at this flag. So at least one of the two threads closes the connection.
                 self._has_ended = True
                 if self._streams is None and not self._pending_promises:
                     self.part()
@@ -214,7 +214,7 @@ class SerialConnection(ServerConnection):
     def _answer_in_context(self, frame: framing.Fields, began: float) -> Reply:
         """Answer a call that has a deadline or headers, which the method's own calls inherit.
 
-        If some arguments are streams, the method runs on another thread: this one goes on reading,
+        If some arguments are streams, the method runs on another thread. This thread goes on reading,
         because the items of the streams arrive on this connection.
         """
         _, call_id, method, body, buffers, timeout_us, header_data = frame
@@ -275,7 +275,7 @@ class SerialConnection(ServerConnection):
                         call_id, counts, began, n_in, headers_in, outcome, streams
                     )
                 except OSError:
-                    self.cut()  # the thread that reads closes
+                    self.cut()  # the thread that reads then closes the connection
                 self._pending_promises.discard(promise)
                 if self._has_ended and self._streams is not None:
                     self.close()  # without a reader there is no credit
@@ -284,8 +284,8 @@ class SerialConnection(ServerConnection):
 
             # This frees the thread. A thread of the pool sends the answer, because sending may block.
             self._core.send_when_done(promise, send)
-            # With streams, another thread reads. It may have seen the end of the connection before the
-            # promise was added above, so that it did not cancel the promise.
+            # If the call has streams, another thread reads. That thread may have seen the end of the
+            # connection before the promise was added above. Then it did not cancel the promise.
             if self._has_ended and not self._core.is_stopping:
                 promise.cancel()
             return
@@ -333,7 +333,7 @@ class SerialConnection(ServerConnection):
 
     def _end_streams(self, streams: ServerStreamCall) -> None:
         with self._streams_lock:
-            # They may be those of the next call already.
+            # The connection may already have the streams of the next call.
             if self._streams is not streams:
                 return
             self._streams = None
@@ -342,7 +342,7 @@ class SerialConnection(ServerConnection):
 
 
 class ShmServerConnection(SerialConnection):
-    """A serial connection that shares memory with its client: large buffers bypass the socket, both ways."""
+    """A serial connection that shares memory with its client. Large buffers bypass the socket, both ways."""
 
     def __init__(self, sock: Socket, core: ServerServices, hello: handshake.ClientHello) -> None:
         from launchpad.courier.shm import socket as shm_socket  # late: it takes a while to import
@@ -352,13 +352,13 @@ class ShmServerConnection(SerialConnection):
         self._spin = SpinWaiter(self._shm, shm_socket.WINDOW_S)
 
     def _received(self, n: int) -> list[framing.Fields]:
-        """Return the frames that were read, with the calls' buffers; refuse calls without theirs.
+        """Return the frames that were read, with the calls' buffers. Refuse calls whose buffers can't be had.
 
-        A call doesn't begin if a frame behind it cancels it, as a future's `cancel` does.
+        A call doesn't begin if a later frame cancels the call, as a future's `cancel` does.
         """
         frames: list[framing.Fields] = []
         for frame in super()._received(n):
-            if frame[0] == framing.CANCEL and frame[1]:  # with id 0 it cancels a stream
+            if frame[0] == framing.CANCEL and frame[1]:  # with id 0 the frame cancels a stream
                 frames = [earlier for earlier in frames if earlier[1] != frame[1]]
                 continue
             try:

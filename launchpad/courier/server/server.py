@@ -46,28 +46,30 @@ class Server:
 
     Methods run concurrently, on the server's own threads, so they need locks where they share state.
     A method may block, and it may call this or any other server: the server starts more threads as
-    needed. If a method raises an exception, the caller gets it; the server goes on.
+    needed. If a method raises an exception, the caller gets the exception, and the server goes on.
 
     Args:
         name: the server's name in errors, logs and the names of its threads.
-        address: `unix:/absolute/path`, `tcp:HOST:PORT` (with TLS, if the keyring has credentials for
-            it; required beyond loopback), `tcp+plaintext:HOST:PORT`, `inproc:anything`, or
+        address: `unix:/absolute/path`, `tcp:HOST:PORT` (with TLS if the keyring has credentials for it,
+            which is required beyond loopback), `tcp+plaintext:HOST:PORT`, `inproc:anything`, or
             `grpc:HOST:PORT` and `grpc+plaintext:HOST:PORT`, which work like their `tcp` counterparts.
-            With port 0 the system chooses a free port; `address` has it once the server has started.
-            With None the server makes a socket in a new private directory, which `stop` removes.
-        port: short for `address="tcp:localhost:PORT"`: for clients of this user on this host.
+            With port 0 the system chooses a free port. `server.address` has that port once the server
+            has started. With None the server makes a socket in a new private directory, which `stop`
+            removes.
+        port: short for `address="tcp:localhost:PORT"`, for clients of this user on this host.
         also_at: more addresses at which the server serves the same methods: `unix:` for clients on
-            this host, `tcp:` for others, and gRPC addresses, which need `launchpad-graph[grpc]`, for
-            callers in other languages, health probes and reflection.
-        known_as: addresses that clients use instead, where a name or a gateway leads to one of the
-            server's own. Without them, deadlocks of calls made through these addresses go undetected.
-        token: the token that clients must send. None takes the keyring's token for `address` when the
-            server starts. The server has one token for all addresses, whatever the keyring has for
-            the others; only a gRPC address uses its own, if the keyring has one. Where any user of
-            this host could connect (`tcp:` and `grpc:` without credentials), a server without a token
-            makes one. Clients of the same user on this host find it by themselves; others need
-            `Client(address, token=server.token)`.
-        thread_pool_size: the number of methods that normally run at once. Blocked ones don't count.
+            this host, `tcp:` for clients elsewhere, and gRPC addresses for callers in other languages,
+            health probes and reflection. gRPC addresses need `launchpad-graph[grpc]`.
+        known_as: other addresses that clients use, if a name or a gateway there leads to one of the
+            server's own addresses. Deadlocks of calls made through an address that isn't given here go
+            undetected.
+        token: the token that clients must send. With None, the server takes the keyring's token for
+            `address` when it starts. The server has one token for all addresses, whatever the keyring
+            has for the others. Only a gRPC address uses its own token, if the keyring has one. If any
+            user of this host could connect (`tcp:` and `grpc:` without credentials), a server without
+            a token makes one. Clients of the same user on this host find that token by themselves.
+            Other clients need `Client(address, token=server.token)`.
+        thread_pool_size: the number of methods that normally run at once. Blocked methods don't count.
         one_thread: runs all calls, one at a time. Without it, calls run on the server's threads.
         max_bytes: the largest arguments that one call may have. The server sends this limit to its
             clients, and they raise MessageTooLarge before they send more.
@@ -107,7 +109,7 @@ class Server:
                 )
         self._requested_addresses = (address, *also_at)
         for own_address in filter(_has_socket, self._requested_addresses):
-            transport.find(own_address)  # raises where the address is malformed
+            transport.find(own_address)  # raises if the address is malformed
         # Once the server has started, these have the ports that the system chose.
         self._addresses = self._requested_addresses
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
@@ -118,7 +120,7 @@ class Server:
         self._known_as = tuple(known_as)
         self._methods = Dispatcher(self.name, address)
         self._methods.one_thread = one_thread
-        # Held to start and to stop, so that `stop` never finds a server that has started by half.
+        # This lock is held to start and to stop, so that `stop` never finds a server that has half started.
         self._lock = Lock()
         self._listeners: list[Listener] = []
         self._core: ServerCore | None = None
@@ -154,9 +156,9 @@ class Server:
 
     @property
     def token(self) -> bytes:
-        """The token that clients must send; `b""` if none is needed, or before the server starts.
+        """The token that clients must send; `b""` if they need no token, or before the server starts.
 
-        Give it to clients on other hosts, which can't find it by themselves.
+        Give the token to clients on other hosts, which can't find it by themselves.
         """
         return b"" if self._core is None else self._core.token
 
@@ -167,7 +169,7 @@ class Server:
 
     @property
     def event_loop(self) -> EventLoop:
-        """The event loop that runs the server's async methods; it ends when the server stops."""
+        """The event loop that runs the server's async methods. The loop ends when the server stops."""
         return self._methods.loop
 
     @property
@@ -188,14 +190,14 @@ class Server:
             grpc_server.notify_health()
 
     def drain(self) -> None:
-        """Take no more calls, but finish those that have begun. Call `stop` afterwards.
+        """Begin no more calls, but finish those that have begun. Call `stop` afterwards.
 
-        Clients then treat the server as one that is not up yet: they wait for the next server at this
-        address. The server still answers health checks.
+        From then on clients treat the server as not up: they wait for the next server at this address. The
+        server still answers health checks.
         """
         if self._core is not None:
-            # In this order: with `is_stopping` alone, the server would hang up new connections, and so
-            # answer no health checks on them.
+            # Set `is_draining` first: with `is_stopping` alone, the server would hang up new connections,
+            # and so answer no health checks on them.
             self._core.is_draining = True
             self._core.is_stopping = True
             for grpc_server in self._grpc_servers:
@@ -225,21 +227,21 @@ class Server:
         )
 
     def bind(self, name: str, fn: Callable[..., Any], is_priority: bool = False) -> None:
-        """Serve `fn` as `name`, from the next call on, instead of what was bound to the name before.
+        """Serve `fn` as `name` from the next call on. It replaces what was bound to the name before.
 
-        With `is_priority`, its calls overtake those that wait for a thread, as with `courier.priority`.
+        With `is_priority`, its calls overtake calls that wait for a thread, as with `courier.priority`.
         """
         self._methods.bind(name, fn, is_priority)
 
     def unbind(self, name: str) -> None:
-        """Stop serving `name`; raise KeyError if it was not bound."""
+        """Stop serving `name`. Raise KeyError if the name was not bound."""
         self._methods.unbind(name)
 
     def bind_object(self, obj: object, *, exclude: Collection[str] = ()) -> None:
         """Serve the public methods of `obj`'s class, and `__call__` if the class defines it.
 
-        The server leaves out `run`, names that begin with an underscore, properties (it evaluates
-        none), and callables that are only attributes of the instance. Decorators on the class change
+        The server leaves out `run`, names that begin with an underscore, properties (which it doesn't
+        evaluate), and callables that are only attributes of the instance. Decorators on the class change
         this (decorators.py).
         """
         warn_of_shadowed_methods(type(obj), exclude)
@@ -251,7 +253,7 @@ class Server:
         fn: Callable[[str, tuple[Any, ...], dict[str, Any]], Any],
         list_methods: Callable[[], list[str]] | None = None,
     ) -> None:
-        """Answer calls of methods that are not bound with `fn(name, args, kwargs)`.
+        """Call `fn(name, args, kwargs)` to answer calls of methods that are not bound.
 
         `list_methods` returns the names of these methods, for listings and error messages.
         """
@@ -318,12 +320,12 @@ class Server:
                 raise
 
     def stop(self, grace_s: float = 1.0) -> None:
-        """Stop serving; return when no thread, socket or file is left.
+        """Stop serving. Return when no thread, socket or file is left.
 
-        Calls that run have `grace_s` to finish and to be answered. The server gives up those that
+        Running calls have `grace_s` seconds to finish and to be answered. The server gives up calls that
         take longer: their callers get OutcomeUnknown, and their threads go on as daemons until the
-        methods return. May be called twice, from any thread, and from a method of this server. In a
-        forked child it does nothing, because the server belongs to the parent.
+        methods return. `stop` may be called twice, from any thread, and from a method of this server. In
+        a forked child it does nothing, because the server belongs to the parent.
         """
         self.stop_serving(grace_s)
         self._methods.loop.close()
@@ -331,8 +333,7 @@ class Server:
     def stop_serving(self, grace_s: float = 1.0) -> None:
         """Do all that `stop` does, but leave the event loop running until `stop` is called.
 
-        So the object that is served can still close what it made on the loop, such as sessions and
-        streams.
+        So the served object can still close what it made on the loop, such as sessions and streams.
         """
         with self._lock:
             core = None if self._stopped.is_set() else self._core
@@ -341,21 +342,21 @@ class Server:
             self._stopped.set()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait until the server has been stopped; return False if that takes longer.
+        """Wait until the server has been stopped. Return False if that takes longer than the timeout.
 
         In a forked child it returns at once, because the server belongs to the parent.
         """
         return self._stopped.wait(timeout_s)
 
     def _drop_inherited(self) -> None:
-        """Mark the server as stopped, in a forked child: only the parent serves."""
+        """Mark the server as stopped in a forked child, because only the parent serves."""
         self._lock = threading.Lock()
         if self._core is not None:
             self._stopped = threading.Event()
             self._stopped.set()
 
     def _open(self, address: str, core: ServerCore) -> str:
-        """Start listening at this address; return it with the port that the system chose."""
+        """Start listening at this address. Return the address with the port that the system chose."""
         if transport.is_grpc(address):
             make = transport.load(_GRPC_SERVER)
             own_token = keyring.find(address) if self._token is None else b""
@@ -371,7 +372,7 @@ class Server:
         return listener.address
 
     def _publish(self, token: bytes) -> None:
-        """Publish the token for clients of this user, before the server answers the first of them."""
+        """Publish the token for clients of this user. Call this before the server answers any client."""
         places = [
             listener.sock.getsockname()
             for listener in self._listeners
@@ -417,9 +418,10 @@ class Server:
 
 
 def _is_open_to_all_users(addresses: Collection[str]) -> bool:
-    """Return True if any user of this host can connect to one of these without a certificate.
+    """Return True if any user of this host can connect to one of these addresses without a certificate.
 
-    Return False where an address asks for plaintext by name: it is then meant for all who can connect.
+    Return False if an address asks for plaintext by name, because the server is then meant for everyone who
+    can connect.
     """
     on_network = [address for address in addresses if network_address.transport_of(address)]
     without_tls = [address for address in on_network if keyring.find_credentials(address) is None]
@@ -427,5 +429,5 @@ def _is_open_to_all_users(addresses: Collection[str]) -> bool:
 
 
 def _has_socket(address: str) -> bool:
-    """Return True if the address has a socket of courier's own, unlike in-process and gRPC ones."""
+    """Return True if the address has a socket of courier's own. In-process and gRPC addresses don't."""
     return not address.startswith(network_address.INPROCESS) and not transport.is_grpc(address)

@@ -1,4 +1,4 @@
-"""The services that a server provides to its connections, which know nothing else of it.
+"""The services that a server provides to its connections, which know nothing else about the server.
 
 ServerCore ──implements──▶ ServerServices ◀──needs── Handshake, SerialConnection, PipelinedConnection
 """
@@ -16,7 +16,7 @@ from launchpad.courier.telemetry.counters import EdgeCounts
 
 
 class Accepted(Parked, Protocol):
-    """A connection that the server keeps track of, so that it can end it: a ServerConnection."""
+    """A connection that the server keeps track of, in order to end it: a ServerConnection."""
 
     def hang_up(self) -> None: ...
 
@@ -26,7 +26,7 @@ class Accepted(Parked, Protocol):
 
 
 class Stallable(Protocol):
-    """Something that may hold others back; the leader of the pool checks it every few milliseconds."""
+    """Something that may hold up other calls. The pool's leader checks it every few milliseconds."""
 
     def take_over_if_stalled(self, now: float) -> Job | None: ...
 

@@ -1,10 +1,10 @@
 """A limit on the number of connections in a process that have shown no token yet.
 
-Anybody who reaches a port can connect to it and then say nothing. Each of these connections takes a
-descriptor, and a process often has only 1,024 descriptors for all that it does. So all servers of a process
-together keep a limited number of strangers. When more come, they drop the oldest, as OpenSSH does
+Anybody who reaches a port can connect to it and then say nothing. Such a connection is a stranger. Each takes
+a descriptor, and a process often has only 1,024 descriptors for all that it does. So all servers of a process
+together keep a limited number of strangers. When more come, the servers drop the oldest, as OpenSSH does
 (`MaxStartups`). They drop a client of the program only if it has been silent for longer than a handshake
-takes; until then, new connections wait in the system's backlog. Strangers never keep the last few
+takes. Until then, new connections wait in the system's backlog. Strangers never keep the last few
 descriptors, however few strangers there are.
 """
 
@@ -17,7 +17,7 @@ from typing import Protocol
 from launchpad.courier import fork
 from launchpad.courier.transport.stream_socket import Socket
 
-# The limit on strangers is between these, whatever the limit on open files.
+# The limit on strangers is between these numbers, whatever the limit on open files.
 _FEWEST = 8
 _MOST = 512
 _GRACE_S = 0.1  # each stranger has this time, even if others wait
@@ -29,7 +29,7 @@ class Stranger(Protocol):
     """A connection that has shown no token: a Handshake."""
 
     def drop(self) -> bool:
-        """Close the connection; return False if a thread is just serving it. Thread-safe."""
+        """Close the connection. If a thread is serving it just now, return False instead. Thread-safe."""
         ...
 
 
@@ -37,8 +37,8 @@ class Strangers:
     """The connections of this process that have shown no token. Thread-safe."""
 
     def __init__(self) -> None:
-        # From each connection to the time at which it was accepted, the oldest first. There is no lock: each
-        # change is one operation of the dict, and only one thread gets a connection out of its poller.
+        # The time at which each connection was accepted, the oldest first. This needs no lock: each change is
+        # one operation of the dict, and only one thread gets a connection out of its poller.
         self._since: dict[Stranger, float] = {}
 
     def __len__(self) -> int:
@@ -52,9 +52,9 @@ class Strangers:
         self._since.pop(connection, None)
 
     def make_room(self) -> bool:
-        """Make room for one more connection by dropping the oldest one, if there are too many.
+        """Make room for one more connection. If there are too many, drop the oldest.
 
-        Return False if there is no room: the oldest are too young, or a thread is serving them.
+        Return False if there is no room, because all are too young, or threads are serving the older ones.
         """
         return len(self._since) < at_most() or self.drop_oldest(_GRACE_S)
 
@@ -77,7 +77,7 @@ class Strangers:
         return False
 
     def drop_inherited(self) -> None:
-        """Forget all connections, in a forked child, where the servers have closed them."""
+        """Forget all connections in a forked child, where the servers have closed them."""
         self._since.clear()
 
 

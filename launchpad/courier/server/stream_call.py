@@ -1,8 +1,8 @@
 """Streams: calls whose result, or whose arguments, arrive one item after the other.
 
-A call that has streams has its connection to itself until the last of them ends. Each stream has a
-number, which its frames carry instead of a call id: 0 is the result, 1, 2, … are the arguments. The end
-that consumes a stream gives credit for it; without credit the other end does not send.
+A call that has streams has its connection to itself until the last stream ends. Each stream has a number,
+which its frames carry instead of a call id: 0 is the result, 1, 2, … are the arguments. The side that
+consumes a stream gives credit for it. Without credit the other side does not send.
 
     client                                                         server
     ──────                                                         ──────
@@ -15,7 +15,7 @@ that consumes a stream gives credit for it; without credit the other end does no
     CREDIT 0 ────────────────────────────────────────────────────▶  steps it
       ◀────────────────────────────── ITEM 0 · ITEMS 0 · … · END 0: all is over
 
-An ITEMS frame carries several items that were waiting to be sent; each takes its credit
+An ITEMS frame carries several items that were waiting to be sent. Each of them uses its own credit
 (streams/items.py). An END has an empty body, or the exception that ended the stream. If the
 connection ends without an END, the consumer gets an error, never a silent end. To close a stream
 early, the client closes the connection. A stream is never resumed.
@@ -77,12 +77,12 @@ class ServerStreamCall:
         self._takes_bytes = takes_bytes
         self.writer = StreamWriter(connection, core)
         self._arguments: dict[int, StreamReceiver] = {}
-        self.pump: Pump | None = None  # of the result, where it is a stream
+        self.pump: Pump | None = None  # set if the result is a stream
 
     def run_method(
         self, n: int, answer: Callable[[], Reply], reply: Callable[[Reply], None]
     ) -> None:
-        """Call `reply(answer())` on another thread; `answer` unpickles arguments, `n` of them streams."""
+        """Call `reply(answer())` on another thread. `answer` unpickles arguments with `n` streams."""
         for number in range(1, n + 1):
             self._arguments[number] = StreamReceiver(number, self.writer.send, self._counts)
         context = copy_context()
@@ -102,8 +102,8 @@ class ServerStreamCall:
         """Answer with a stream. Calls `on_end`, which must not block, when the END is written."""
         items = outgoing.items
         items.takes_bytes = self._takes_bytes
-        items.counts = items.counts or self._counts  # a stream that had a ticket has its own
-        # The client makes its next call when it has the END, so no frame of the arguments may follow it.
+        items.counts = items.counts or self._counts  # a stream with a ticket has counts
+        # The client makes its next call when it has the END. So no frame of the arguments may follow the END.
         items.on_end = self._close_arguments
         if outgoing.is_async:
             self.pump = AsyncPump(outgoing, self.writer, self._core.methods.loop)
@@ -115,7 +115,7 @@ class ServerStreamCall:
             if self.writer.close() and items.has_reported_end:
                 on_end()
             else:
-                # Part of a frame, or the END, is missing: whatever follows would be misread.
+                # Part of a frame, or the END, is missing. The client would misread whatever follows.
                 self._connection.cut()
 
         self._core.track(self.pump.outcome)
@@ -123,19 +123,19 @@ class ServerStreamCall:
         self.writer.send([framing.encode_small(framing.STREAM, 0, b"", b"")])
 
     def finish(self) -> None:
-        """End the arguments, once the method has returned; leave the connection free for the answer."""
+        """End the arguments after the method has returned, and leave the connection for the answer."""
         self._close_arguments()
         self.writer.finish()
 
     def receive(self, frame: framing.Fields) -> None:
-        """Take a frame of the client that isn't a call. Raises OSError if the client is gone."""
+        """Process a frame from the client that isn't a call. Raises OSError if the client is gone."""
         kind = frame[0]
         number = frame[1]
         pump = self.pump
         if kind == framing.CREDIT and pump is not None and number == 0:
             pump.outgoing.items.allow(*decode_credit(frame))
             # The result's generator may wait for items of the arguments. Then this thread must go on reading
-            # them, so another one steps the generator.
+            # them, so another thread steps the generator.
             pump.go_on(in_pool=bool(self._arguments))
         elif kind in (framing.ITEM, framing.ITEMS, framing.END) and number in self._arguments:
             self._arguments[number].receive(frame)
@@ -181,9 +181,9 @@ class ArgumentStream(StreamedIterator, Iterator[Any]):
         def learn(self, batches: Iterator[Batch]) -> float:
             return sum(self.step(batch) for batch in batches)
 
-    Iterate with `for` or `async for`. An exception of the caller's iterator is raised here. When the
-    method returns, or calls `close`, the caller's iterator is closed. Any number of threads may take
-    items; each item goes to one of them.
+    Iterate with `for` or `async for`. If the caller's iterator raises an exception, this iterator raises it.
+    When the method returns, or calls `close`, the caller's iterator is closed. Any number of threads may
+    take items. Each item goes to one of them.
     """
 
     def __init__(self, call: ServerStreamCall, number: int, incoming: StreamReceiver) -> None:
@@ -204,7 +204,7 @@ class ArgumentStream(StreamedIterator, Iterator[Any]):
         return item if type(item) in _SCALARS else await self._await_item(item)
 
     def close(self) -> None:
-        """Take no more items, and have the caller's iterator closed. Iteration ends."""
+        """End the iteration, and have the caller's iterator closed."""
         self._incoming.close([framing.encode_small(framing.CANCEL, self._number, b"", b"")])
 
     async def aclose(self) -> None:
@@ -212,13 +212,13 @@ class ArgumentStream(StreamedIterator, Iterator[Any]):
         self.close()
 
     def _wait_for_item(self, item: Any) -> Any:
-        """Return the item that `take` returned; if that is NOT_HERE, wait for the next one."""
+        """Return the item that `take` returned. If that is NOT_HERE, wait for the next item."""
         while item is NOT_HERE:
             self._incoming.open()
             waiter = threading.Lock()
             waiter.acquire()
             self._incoming.notify(waiter.release)
-            # The method's own items must not wait until its arguments have come.
+            # The items that the method yields must not wait until items of its arguments arrive.
             self._call.writer.flush_quietly()
             thread_pool.blocking_acquire(waiter)
             item = self._take()

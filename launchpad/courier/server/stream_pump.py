@@ -5,16 +5,16 @@
     idle ──claim──▶ running: pull, flush ──no credit, socket full──▶ idle ──────────────────┘
            └─ cancelled ─▶ close ─▶ done      └──END is written──▶ close ─▶ done
 
-The thread that reads the credit steps a plain iterator; without credit the iterator takes no thread.
+The thread that reads the credit steps a plain iterator. Without credit the iterator occupies no thread.
 Small items that follow each other quickly are written together, in one frame (streams/outgoing.py). If
-the iterator then blocks while some of them are not written, the pool's leader has them written after
+the iterator then blocks while some items are not written yet, the pool's leader has them written after
 `STALL_S`.
 
 An async iterator has one task on the server's event loop, as long as the stream is open.
 
 No thread waits long for a client that reads slowly. A thread that finds the socket full lingers for a
-moment, because a client that reads at all soon makes room. After that the poller waits for the socket
-to become writable, next to the connection, and the thread is free.
+moment, because a client that reads at all soon makes room. After that moment the thread is free, and the
+poller waits for the socket to become writable, while it also waits for the connection to become readable.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Pump:
         writer.on_drained = self._drained
 
     def go_on(self, *, in_pool: bool = False) -> None:
-        """Step the iterator if there is something to do now; with `in_pool`, on a thread of the pool."""
+        """Step the iterator if there is something to do now. With `in_pool`, a thread of the pool does it."""
         raise NotImplementedError
 
     def _drained(self) -> None:
@@ -79,7 +79,7 @@ class Pump:
 
     def _flush(self, *, may_linger: bool = False) -> bool:
         """Write what was put. Return False if that must wait for the client to read."""
-        # Set it before the flush: `_drained`, which resets it, may be called before `flush` returns.
+        # Set the flag before the flush: `_drained`, which resets it, may be called before `flush` returns.
         self._is_stuck = True
         has_written = self._writer.flush(may_linger=may_linger)
         if has_written:
@@ -98,8 +98,8 @@ class SyncPump(Pump, Promise):
         Pump.__init__(self, outgoing, writer)
         self.outcome = self
         self._is_running = False
-        # Held to set `_is_running`, so that only one thread steps the iterator. A thread that finds it set
-        # may leave: the one that steps looks once more if there is something to do before it leaves.
+        # This lock is held to set `_is_running`, so that only one thread steps the iterator. A thread that
+        # finds the flag set may leave. The thread that steps looks once more for work before it leaves.
         self._run_lock = threading.Lock()
 
     def go_on(self, *, in_pool: bool = False) -> None:
@@ -131,7 +131,7 @@ class SyncPump(Pump, Promise):
                     except BaseException:
                         show_close_error()
                     self.set_result(None)
-            except OSError as error:  # of the connection; what the iterator raises is sent instead
+            except OSError as error:  # the connection's; errors of the iterator are sent instead
                 outgoing.is_cancelled = True
                 lost = error
             finally:
@@ -140,14 +140,14 @@ class SyncPump(Pump, Promise):
             raise lost
 
     def cancel(self) -> bool:
-        """Close the iterator soon, because the consumer wants no more items; return False."""
+        """Close the iterator soon, because the consumer wants no more items. Return False."""
         if not self.is_done:
             self.outgoing.is_cancelled = True
             self._writer.submit(self.run)
         return False
 
     def _can_work(self) -> bool:
-        """Return True if there is something to do. The caller checks if a thread does it (`_is_running`)."""
+        """Return True if there is work. The caller checks `_is_running`: a thread may already be at work."""
         if self.is_done:
             return False
         if self.outgoing.is_cancelled:
@@ -223,22 +223,22 @@ class StreamWriter:
     def __init__(self, connection: ServerConnection, core: ServerServices) -> None:
         # Called on a thread of the pool when the rest that `flush` could not write has been written.
         self.on_drained: Callable[[], None] | None = None
-        self.items: OutgoingItems | None = None  # each flush includes those that wait
+        self.items: OutgoingItems | None = None  # each flush includes the items that wait
         self._connection = connection
         self._core = core
         self._queue = WriteQueue(connection.sock)
         self.put = self._queue.put_chunks  # adds a frame for the next flush
-        # Held so that only one of the threads that flush parks a waiter for the socket.
+        # This lock is held so that only one of the threads that flush parks a waiter for the socket.
         self._lock = threading.Lock()
         self._waits_writable = False
         self.is_closed = False  # once True, nothing more is written
-        self.is_holding = False  # the pump is about to let items wait for later ones
+        self.is_holding = False  # the pump is about to let items wait for later items
         self._n_flushes = 0
         self._stall_clock = StallClock()
         self._is_tracked = False
 
     def flush(self, *, may_linger: bool = False) -> bool:
-        """Write what was put; return False if that must wait for the client to read."""
+        """Write what was put, and return True. Return False if that must wait for the client to read."""
         if self.items is not None:
             self.items.put_waiting()
         self._n_flushes += 1
@@ -263,7 +263,7 @@ class StreamWriter:
         self.flush_quietly()
 
     def hold(self) -> bool:
-        """Let items wait for later ones from now on. They are written soon even without a flush.
+        """From now on, let items wait for later items. They are written soon even without a flush.
 
         Returns True.
         """
@@ -289,7 +289,7 @@ class StreamWriter:
         return None
 
     def check_peer(self) -> None:
-        """Raise ConnectionResetError if the client has closed its end, when writes may still succeed."""
+        """Raise ConnectionResetError if the client has closed its end, even if writes still succeed."""
         with contextlib.suppress(ValueError):  # this end is closed
             poller = select.poll()
             poller.register(self._connection.sock, getattr(select, "POLLRDHUP", 0))
@@ -308,13 +308,13 @@ class StreamWriter:
         self._core.pool.submit(FunctionJob(run_or_cut))
 
     def finish(self) -> None:
-        """Write all that was put, wait until it is written, and close: others may use the connection then."""
+        """Write all that was put, wait until it is written, and close. Then others may use the connection."""
         while not self._queue.flush_all():
             self._queue.wait_until_writable(1.0)
         self.close()
 
     def close(self) -> bool:
-        """Stop writing; return True if nothing was left to write."""
+        """Stop writing. Return True if nothing was left to write."""
         self.is_closed = True
         if self._is_tracked:
             self._core.unwatch(self)

@@ -3,16 +3,16 @@
     follower ──woken──▶ leader ──work arrives──▶ running ──done──▶ follower (or retires)
                           │  wakes the next leader first
 
-One thread leads: it waits for sockets (`poll`). When work arrives it first wakes a follower, which
-leads next, then runs the work itself. So a call costs no hop between threads, and there is always
-a thread that watches. (Schmidt et al., 2000.)
+One thread leads: it waits for sockets (`poll`). When work arrives, the leader first wakes a follower, which
+leads next, and then runs the work itself. So no call moves between threads, and there is always a thread that
+watches the sockets. (Schmidt et al., 2000.)
 
 Normally `size` jobs run at once. Jobs that wait for their connection (`is_waiting`) don't count, nor do
-jobs that the pool takes to be blocked. It takes all of them to be blocked if `size` jobs ran, work was
+jobs that the pool considers blocked. It considers all running jobs blocked if `size` jobs ran, work was
 queued, no job ended for a few milliseconds, and the jobs' threads used little processor time. So methods
-that wait for each other's answers always find a thread, and never deadlock. If hundreds of methods wait for
-one event, calls still begin as fast as they come. While the jobs compute, the pool begins only one more at
-a time. Threads without work for some seconds retire.
+that wait for each other's answers always find a thread, and never deadlock. Even if hundreds of methods wait
+for one event, calls begin as fast as they come. If the jobs compute, the pool begins only one more job at a
+time. Threads without work for some seconds retire.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ _BLOCKED_AFTER_S = 0.005  # if no job ends for this long, the running ones may b
 class Job:
     """A piece of work for a thread of the pool, which runs once each time it is queued.
 
-    `is_waiting` means that it waits for its peer, not for this process; `is_urgent` means that it overtakes
-    others; `caller` names the process that it works for, if it keeps its thread for that process.
+    `is_waiting` means that the job waits for its peer, not for this process. `is_urgent` means that it
+    overtakes other jobs. `caller` names the process that the job works for, if the job keeps its thread for
+    that process.
     """
 
     is_waiting = False
@@ -73,12 +74,13 @@ class ThreadPool:
         self._poll = poll
         self._wake = wake
         self._on_many_threads = on_many_threads
-        # Held for each decision about which thread does what. So a job that is queued finds either a leader
-        # that will look at the queue, or a follower to wake.
+        # This lock is held for each decision about which thread does what. So for a queued job, there is
+        # either a leader that will look at the queue, or a follower to wake.
         self._lock = Lock()
         self._jobs: deque[Job] = deque()
         self._running = RunningJobs(max(1, size))
-        # Each follower sleeps on a lock of its own. The last one slept last, so its caches are warm.
+        # Each follower sleeps on a lock of its own. The last one in the list began to sleep last, so its
+        # caches are warm.
         self._followers: list[threading.Lock] = []
         self._threads: set[threading.Thread] = set()
         # Threads that were woken or started, and are not in `_next` yet.
@@ -86,8 +88,9 @@ class ThreadPool:
         self._has_leader = False
         self._stopped = threading.Event()
         self._started = 0  # the number of threads started so far
-        # These two are plain attributes, because connections read them once per call. If `may_linger`, a job
-        # may keep its thread while it waits for its peer, since no other job needs the thread.
+        # `may_linger` and `is_calm` are plain attributes, because connections read them once per call. If
+        # `may_linger` is True, a job may keep its thread while it waits for its peer, because no other job
+        # needs the thread.
         self.may_linger = True
         # True if all running jobs work for one caller, so that no other caller is kept waiting.
         self.is_calm = True
@@ -117,7 +120,7 @@ class ThreadPool:
         self._wake()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for all threads but the caller's; return False if some are still busy after `timeout_s`."""
+        """Wait for all threads except the caller's. Return False if some are busy after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         me = threading.current_thread()
         while True:
@@ -142,7 +145,7 @@ class ThreadPool:
             return jobs
 
     def start_thread(self) -> None:
-        """Start one thread, which leads or follows. The threads start more when these are needed."""
+        """Start one thread, which leads or follows. The threads start more threads when needed."""
         with self._lock:
             self._started += 1
             thread = OwnThread(target=self._main, name=f"{self._name}-{self._started}")
@@ -180,7 +183,7 @@ class ThreadPool:
             job = self._next(None)
 
     def _next(self, woken_as: object) -> Job | None:
-        """Lead or follow until there is a job for this thread; return it, or None if the thread must end."""
+        """Lead or follow until there is a job for this thread. Return it, or None if the thread must end."""
         while True:
             waiter = None
             with self._lock:
@@ -212,7 +215,7 @@ class ThreadPool:
                 return job
 
     def _lead(self) -> tuple[Job | None, bool]:
-        """Wait for work as the one leader, and stop leading. Return the job, and if a leader must start."""
+        """Wait for work as the leader, then stop leading. Return a job, and True if a thread must start."""
         while True:
             timeout_s = None
             if self._is_stopping:
@@ -234,7 +237,7 @@ class ThreadPool:
                     return None, False
 
     def _follow(self, waiter: threading.Lock) -> bool:
-        """Sleep until woken; return False if this thread should retire."""
+        """Sleep until woken. Return False if this thread should retire."""
         while not waiter.acquire(timeout=IDLE_S):
             with self._lock:
                 if waiter not in self._followers:
@@ -246,7 +249,7 @@ class ThreadPool:
                     return False
         return True
 
-    # The caller of these methods holds the lock.
+    # The caller of the following methods holds the lock.
 
     def _enqueue(self, job: Job) -> None:
         if job.is_urgent:
@@ -266,10 +269,10 @@ class ThreadPool:
         self.is_calm = self.may_linger and len({job.caller for job in running.threads}) <= 1
 
     def _promote(self) -> bool:
-        """Wake a thread if none leads, or if a queued job may run; return True if a new one must start."""
+        """Wake a thread if no thread leads, or if a queued job may run. Return True if one must start."""
         if self._has_leader and not (self._jobs and self._running.has_capacity()):
             return False
-        # A thread that is waking will see what there is to do, and leave nothing for another one.
+        # A thread that is waking will see what there is to do, so no other thread is needed.
         if self._waking:
             return False
         if self._followers:
@@ -283,7 +286,7 @@ class ThreadPool:
         waiter.release()
 
     def _may_grow(self) -> bool:
-        """Return True if no job has ended for a while, so that those that run may be blocked."""
+        """Return True if no job has ended for a while, so that the running jobs may be blocked."""
         return self._running.may_grow(len(self._threads))
 
 
@@ -293,18 +296,18 @@ class _Look(NamedTuple):
     n_ended: int  # the number of jobs that had ended by then
     at: float
     threads: list[int]
-    cpu_time_s: float  # of these threads, all together
+    cpu_time_s: float  # the sum over these threads
 
 
 class RunningJobs:
-    """The jobs that run. For each one that is taken to be blocked, one more may run.
+    """The jobs that run. For each job that is considered blocked, one more may run.
 
     Not thread-safe: callers hold the pool's lock.
 
     Attributes:
         size: The number of jobs that normally run at once.
         threads: The thread that runs each job.
-        blocked: The jobs that are taken to be blocked.
+        blocked: The jobs that are considered blocked.
     """
 
     def __init__(self, size: int) -> None:
@@ -316,7 +319,7 @@ class RunningJobs:
         self._last_look: _Look | None = None
 
     def begin(self, job: Job, thread: int, *, is_last: bool) -> None:
-        """Note that a job begins; with `is_last`, that no other job is queued."""
+        """Note that a job begins. `is_last` means that no other job is queued."""
         self.threads[job] = thread
         if is_last:
             self._most_unblocked = self.size
@@ -340,7 +343,7 @@ class RunningJobs:
         self._last_look = None
 
     def may_grow(self, n_threads: int) -> bool:
-        """Return True if no job has ended for a while, so that those that run may be blocked.
+        """Return True if no job has ended for a while, so that the running jobs may be blocked.
 
         Call it only while work is queued. `n_threads` is the number of the pool's threads.
         """
@@ -353,7 +356,7 @@ class RunningJobs:
         waited_s = now - look.at
         if waited_s < 0.9 * _BLOCKED_AFTER_S:
             return False
-        # The threads run the same jobs as at the last look, since none has ended.
+        # The threads run the same jobs as at the last look, because no job has ended.
         if _cpu_time_s(look.threads) - look.cpu_time_s < 0.5 * waited_s:
             self.blocked.update(job for job in self.threads if not job.is_waiting)
             self._most_unblocked = max(self.size, len(self.blocked) // 4)
