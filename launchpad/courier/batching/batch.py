@@ -26,16 +26,17 @@ class BatchedCall(Promise):
         self.fn = fn
         self.args = args
         self.kwargs = kwargs
-        self.since = since  # when it came, by time.monotonic()
+        self.since = since  # when the call came, by time.monotonic()
 
 
 class Batcher:
     """A runner of batches of one function. It remembers what the function's requests are usually like."""
 
     def __init__(self, pad_to: int, is_idempotent: Callable[[], bool]) -> None:
-        #: The smallest size of a batch. Smaller ones are filled up with copies of their last request.
+        #: The smallest size of a batch. Smaller batches are filled up with copies of their last request.
         self._pad_to = pad_to
-        #: If True, a batch that raised is repeated one by one, so that only the calls that raise fail.
+        #: If it returns True, a batch that raised is repeated one call at a time, so that only the calls that
+        #: raise fail.
         self._is_idempotent = is_idempotent
         self._usual: Hashable = None
 
@@ -46,16 +47,16 @@ class Batcher:
         except BaseException as error:  # no memory, no numpy, …: no caller may wait forever
             _fail(requests, error)
         finally:
-            del requests  # the traceback of an exception that they hold leads here
+            del requests  # if they hold an exception, its traceback leads here
 
     def _reject_mismatched(self, requests: list[BatchedCall]) -> list[BatchedCall]:
         """Return the largest group of requests that agree. The others get an error that says how they differ.
 
-        Of groups of equal size, the one like the last batch wins. So a lone caller with bad arguments
-        cannot cause the refusal of a lone caller with good ones.
+        If groups have equal size, the group that is like the last batch wins. So a lone caller with bad
+        arguments cannot get a lone caller with good arguments refused.
         """
         calls = [(request.args, request.kwargs) for request in requests]
-        with contextlib.suppress(Exception):  # the loop below finds the one that can't be described
+        with contextlib.suppress(Exception):  # the loop below finds the request that raises
             if are_alike(calls):
                 self._usual = describe(calls[0])
                 return requests

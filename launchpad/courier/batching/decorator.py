@@ -4,7 +4,7 @@
     client ──step(x2)──▶ ├─▶ BatchQueue ──▶ step([x1, x2, x3]) ──┼──▶ y2
     client ──step(x3)──▶ ┘                                       └──▶ y3
 
-Only the thread that runs a batch waits for it. A server gets a Promise, and so its thread is free at once.
+Only the thread that runs a batch waits for the batch. A server gets a Promise, so its thread is free at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def batched_handler(
     timeout: float | datetime.timedelta = 0.2,
     pad_batch: bool = False,
 ) -> Callable[[Callable[..., Any]], Batched]:
-    """Have one call of a served method answer many calls.
+    """Let one call of a served method answer the calls of many clients.
 
     Example:
         class Policy:
@@ -49,24 +49,25 @@ def batched_handler(
     result is taken apart the same way: each caller gets its item of every array and list in it.
 
     Calls in one batch must agree in structure, shapes and dtypes. A call that differs gets a
-    ValueError that says where, and the others are answered. If the method raises, all callers of the
-    batch get the exception, with a note. But if the method is declared idempotent, the batch is
-    repeated one call at a time, so that only the calls that cause the error fail.
+    ValueError that says where it differs, and the other calls are answered. If the method raises, all
+    callers of the batch get the exception, with a note. But if the method is declared idempotent, the
+    batch is repeated one call at a time, so that only the calls that cause the error fail.
 
-    Waiting calls hold none of the server's threads. The method runs on threads of its own: it needs
-    locks only if `max_parallelism` is above 1, or if it shares state with other methods.
+    Waiting calls occupy no threads of the server. The method runs on threads of its own. It needs locks
+    only if `max_parallelism` is above 1, or if it shares state with other methods.
 
-    It also works on functions, and as `self.act = lp.batched_handler(8)(self.act)` in a constructor.
-    If you call the result in its own process, without a server, it blocks and returns the value.
-    `act.__wrapped__` is the function for a whole batch.
+    The decorator also works on functions, and as `self.act = lp.batched_handler(8)(self.act)` in a
+    constructor. If you call the decorated method in its own process, without a server, the call blocks
+    and returns the value. `act.__wrapped__` is the function for a whole batch.
 
     Args:
         batch_size: The most calls in one batch.
         max_parallelism: The most batches that run side by side.
-        timeout: How long the first call of a batch waits for others, in seconds or as a timedelta.
+        timeout: How long the first call of a batch waits for other calls, in seconds or as a timedelta.
             With 0 a batch takes the calls that came while the last batch ran, and waits for no more.
-        pad_batch: If True, each batch has exactly `batch_size` calls, because its last call is
-            repeated; for methods that are compiled for one shape. The results for copies are dropped.
+        pad_batch: If True, the last call of a batch is repeated, so that each batch has exactly
+            `batch_size` calls. Use this for methods that are compiled for one shape. The results for
+            copies are dropped.
 
     Raises:
         TypeError: The method is a coroutine function, or a generator.
@@ -87,7 +88,7 @@ def batched_handler(
 class Batched:
     """A function or method whose calls are answered in batches. Made by `batched_handler`.
 
-    As a method, it has separate batches for each instance. They don't keep the instance alive.
+    A method has separate batches for each instance. The batches don't keep the instance alive.
     """
 
     def __init__(
@@ -97,14 +98,14 @@ class Batched:
         self.__wrapped__ = fn
         self._limits = limits
         self._queue = queue or self._new_queue()
-        # Held so that threads that look up an instance at the same time get the same queue.
+        # This lock is held so that threads that look up an instance at the same time get the same queue.
         self._lock = threading.Lock()
         # For methods: the queues by instance.
         self._queues: dict[int, tuple[weakref.ref[object], BatchQueue]] = {}
         self._is_method = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Wait for the batch that this call becomes a part of, and return this call's share."""
+        """Wait for the batch that this call becomes a part of, and return this call's result."""
         if self._is_method:  # Policy.act(policy, observation)
             return self.__get__(args[0])(*args[1:], **kwargs)
         if threading.current_thread() in self._queue.threads:
@@ -117,13 +118,13 @@ class Batched:
             promise.wait()
             return promise.result()
         except BaseException:
-            promise.cancel()  # no thread waits for it any more; does nothing if it is done
+            promise.cancel()  # no thread waits any more; this does nothing if the promise is done
             raise
         finally:
-            del promise  # the traceback of its exception must not lead back to the exception
+            del promise  # an exception's traceback must not lead back to the exception
 
     def courier_promise(self, *args: Any, **kwargs: Any) -> Promise:
-        """Return a promise at once, which is done when the batch is. A server calls this."""
+        """Return at once a promise that is done when the batch is done. A server calls this."""
         request = BatchedCall(self.__wrapped__, args, kwargs, time.monotonic())
         self._queue.put(request)
         return request
@@ -134,7 +135,8 @@ class Batched:
     def __get__(self, instance: object, owner: type | None = None) -> Batched:
         if instance is None:
             return self
-        # By identity, because an object need not be hashable; and only while the object exists.
+        # The key is the object's identity, because an object need not be hashable. The entry is removed with
+        # the object.
         key = id(instance)
         queues = self._queues
         with self._lock:
@@ -154,7 +156,7 @@ class Batched:
         return bound
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the waiting calls: a script's classes are pickled by value, with their methods."""
+        """Pickle without the waiting calls. A script's classes are pickled by value, with their methods."""
         state = self._marks() | {"_is_method": self._is_method}
         return Batched, (self.__wrapped__, self._limits), state
 

@@ -2,9 +2,9 @@
 
     put ──▶ waiting ──enough of them, or the first is old enough──▶ a thread runs them as one batch
 
-A thread is started when none is free, at most `parallelism` of them, and ends after a second without
-requests. A thread that has nothing to run watches the age of the first request, so without requests
-there is no timer. The threads have no caller's context: no deadline of a caller reaches a batch.
+A thread is started when no thread is free, up to `parallelism` threads. A thread ends after a second without
+requests. A thread that has nothing to run watches the age of the first request, so without requests there is
+no timer. The threads have no caller's context, so no caller's deadline limits a batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IDLE_S = 1.0  # a thread ends after this long without requests
 
 
 class Limits(NamedTuple):
-    """The limits that say when a batch is run, and how many run at once."""
+    """The limits that decide when a batch is run, and how many batches run at once."""
 
     size: int
     parallelism: int
@@ -43,12 +43,12 @@ class BatchQueue:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """Start afresh: a forked child has neither its parent's threads nor their callers."""
-        # Held to add requests and to take them. A request either finds a thread that will look for it, or
-        # starts one; and a thread that ends has found no request.
+        """Start afresh. A forked child has neither the parent's threads nor their callers."""
+        # This lock is held to add requests and to take them. For a new request, either there is a thread that
+        # will look for it, or a thread is started. A thread ends only when it has found no request.
         self._changed = threading.Condition(threading.Lock())
         self._waiting: deque[BatchedCall] = deque()
-        self.threads: set[threading.Thread] = set()  # the ones that run the batches
+        self.threads: set[threading.Thread] = set()  # the threads that run the batches
         self._n_asleep = 0
 
     def put(self, request: BatchedCall) -> None:
@@ -59,11 +59,11 @@ class BatchQueue:
                 self._wake_thread()
 
     def _wake_thread(self) -> None:
-        """Have an idle or new thread look after the waiting requests. Called with the lock held."""
+        """Let an idle or new thread handle the waiting requests. Call this with the lock held."""
         if self._n_asleep:
             self._changed.notify()
         elif len(self.threads) < self._limits.parallelism:
-            context = contextvars.Context()  # an empty one
+            context = contextvars.Context()  # an empty context
             thread = OwnThread(target=context.run, args=(self._main,), name=f"batch-{self._name}")
             self.threads.add(thread)
             try:
@@ -80,10 +80,10 @@ class BatchQueue:
             if not batch:
                 return
             self._run(batch)
-            del batch  # an idle thread must not keep requests, nor the objects that they were for
+            del batch  # an idle thread must not keep requests and their objects alive
 
     def _take(self) -> list[BatchedCall]:
-        """Wait for a batch to run, and return it. An empty one means that the thread must end."""
+        """Wait until a batch can run, and return it. An empty batch means that the thread must end."""
         idle_until = time.monotonic() + IDLE_S
         with self._changed:
             while True:

@@ -1,4 +1,4 @@
-"""Stacking: many values of one kind become one value, and are taken apart again.
+"""Stacking: many values of one kind become one value, which can be taken apart again.
 
     stack([(obs1, "a"), (obs2, "b")])          ──▶ (array of [obs1, obs2], ["a", "b"])
     unstack((array of [q1, q2], None), 2)      ──▶ [(q1, None), (q2, None)]
@@ -6,16 +6,16 @@
     a leaf                                             stacked
     -------------------------------------------------  ------------------------------------------
     numpy array or scalar; number; bool                a numpy array with a new first axis
-    torch tensor, jax array                            its own kind, with a new first axis; a mixture of
-                                                       jax's and numpy's becomes jax's
+    torch tensor, jax array                            its own kind, with a new first axis; jax and numpy
+                                                       arrays together become a jax array
     anything else: str, bytes, list, set, objects      a list, one item per value
 
 Containers and leaves are those of `courier/trees.py`, except that a list is a leaf here, because its length
-is data: the tokens of a sentence, the moves of a game. Write a tuple to mean structure. A masked array is
+is data: the tokens of a sentence, the moves of a game. Use a tuple if you mean structure. A masked array is
 treated like any other object.
 
-On the way back, arrays and lists are taken apart along their first axis. Where the result has None, each
-request gets None. No array library is imported before a value needs it.
+When a result is taken apart, arrays and lists are split along their first axis. Where the result has None,
+each request gets None. No array library is imported before a value needs it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any
 
 from launchpad.courier import trees
 
-# Ints and floats are different kinds: an int beyond 2**53 would be another number as a float, and a method
-# would get floats or ints depending on what other callers have sent.
+# Ints and floats are different kinds. If they were mixed, an int beyond 2**53 would become another number as
+# a float, and a method would get floats or ints depending on what other callers sent.
 _INT = "an int"
 _FLOAT = "a float"
 _COMPLEX = "a complex"
@@ -72,9 +72,9 @@ def describe(value: Any) -> Hashable:
 
 
 def are_alike(values: Sequence[Any]) -> bool:
-    """Return True if all have the same description.
+    """Return True if all values have the same description.
 
-    They usually do. Then this finds out without making their descriptions.
+    Usually they do. Then this function finds out without making the descriptions.
     """
     kind = type(values[0])
     if all(type(value) is kind for value in values):
@@ -89,7 +89,7 @@ def are_alike(values: Sequence[Any]) -> bool:
 
 
 def stack(values: Sequence[Any]) -> Any:
-    """Return one value like each of `values`, with their leaves stacked. All must have one description."""
+    """Return one value like each of `values`, with stacked leaves. All must have the same description."""
     columns = _columns(values)
     if columns is not None:
         return trees.refilled(values[0], [stack(column) for column in columns])
@@ -99,7 +99,7 @@ def stack(values: Sequence[Any]) -> Any:
     if library == "numpy" and values[0].dtype.kind in "OV":
         return _numpy().stack(values)
     if library == "numpy" or describe(values[0]) in _SCALARS:
-        return _numpy().array(values)  # as np.stack does, in a fraction of its time
+        return _numpy().array(values)  # this does what np.stack does, in a fraction of the time
     if library == "torch":
         return sys.modules["torch"].stack(list(values))
     if library == "jax":
@@ -108,10 +108,10 @@ def stack(values: Sequence[Any]) -> Any:
 
 
 def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
-    """Take a stacked value apart into `n`. Raise ValueError, with the path, if it does not have `n` items.
+    """Take a stacked value apart into `n` values. If it doesn't have `n` items, raise ValueError with `path`.
 
-    Arrays are copied: when a result is sent, the method may already run for the next batch, and fill the
-    array that it returned once more.
+    Arrays are copied. When a result is sent, the method may already run for the next batch, and overwrite
+    the array that it returned.
     """
     contents = _contents(value)
     if contents is not None:
@@ -132,7 +132,7 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
     if not shape or shape[0] != n:
         raise ValueError(f"{path} is {_words(value)}, where one item for each of {n} was expected")
     if library == "torch":
-        return [row.clone() for row in value.unbind(0)]  # a view would be sent with all the others
+        return [row.clone() for row in value.unbind(0)]  # a view would be sent with all other rows
     if library == "jax":
         return list(_numpy().asarray(value))  # each slice of a jax array is a program of its own
     if library == "numpy":
@@ -142,7 +142,7 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
 
 
 def difference(expected: object, actual: object, path: str) -> str:
-    """Say in words where the two differ; return "" for values that can be stacked."""
+    """Return a text that says where the two values differ, or "" if they can be stacked."""
     ours = _contents(expected)
     theirs = _contents(actual)
     is_other = _type_name(type(expected)) != _type_name(type(actual))
@@ -177,12 +177,12 @@ def difference(expected: object, actual: object, path: str) -> str:
 
 
 def _contents(value: object) -> tuple[Any, Any] | None:
-    """Return the keys and values of a container; None for a leaf, such as a list."""
+    """Return the keys and values of a container, or None for a leaf, such as a list."""
     return None if isinstance(value, list) else trees.contents(value)
 
 
 def _columns(values: Sequence[Any]) -> list[Any] | None:
-    """Return the values of containers of one type, as one list for each key. None if their keys differ."""
+    """Return the values of containers of one type as one list per key, or None if their keys differ."""
     first = values[0]
     contents = _contents(first)
     if contents is None:
@@ -199,26 +199,29 @@ def _columns(values: Sequence[Any]) -> list[Any] | None:
 
 
 def _type_name(kind: type) -> tuple[str, str]:
-    """Return a name for the type. A type pickled by value is a new object for each process it came from."""
+    """Return a name for the type.
+
+    A type that is pickled by value is a different object for each process that it came from.
+    """
     return kind.__module__, kind.__qualname__
 
 
 def _library_of(value: object) -> str | None:
-    """Return `numpy`, `torch` or `jax` for their arrays. A library that is not loaded has made no value."""
+    """Return `numpy`, `torch` or `jax` for their arrays. Only a loaded library can have made the value."""
     kind = type(value)
     if kind is _type("numpy", "ndarray"):
         return "numpy"
     if kind.__module__ == "builtins":
         return None
     if kind is _type("numpy", "memmap") or issubclass(kind, _type("numpy", "generic")):
-        return "numpy"  # other subclasses of ndarray don't get along with np.stack
+        return "numpy"  # other subclasses of ndarray don't work with np.stack
     if issubclass(kind, _type("torch", "Tensor")):
         return "torch"
     return "jax" if isinstance(value, _type("jax", "Array")) else None
 
 
 def _type(module: str, name: str) -> Any:
-    """Return a type if it is loaded; else `()`, which has no instances."""
+    """Return a type if its module is loaded, else `()`, which has no instances."""
     return getattr(sys.modules.get(module), name, ())
 
 

@@ -30,7 +30,9 @@ class Share:
         return positions.stop - positions.start if isinstance(positions, slice) else len(positions)
 
     def take(self, values: Any) -> Any:
-        """Return the entries for these keys. `values`, an array or list, has one for every key that was cut.
+        """Return the entries of `values` for these keys.
+
+        `values` is an array or a list, with an entry for each key that was cut.
         """
         if isinstance(values, list) and not isinstance(self.positions, slice):
             return [values[position] for position in self.positions]

@@ -18,7 +18,7 @@ _Code = grpc.StatusCode
 
 
 class GrpcCall:
-    """A call of a gRPC client: its future, and everything with which it is sent, and sent again."""
+    """A call of a gRPC client: its future, and everything that is needed to send it, maybe repeatedly."""
 
     def __init__(self, channel: Channel, method: bytes, frame: bytes, n_bytes: int) -> None:
         began = time.monotonic()
@@ -34,7 +34,7 @@ class GrpcCall:
         self.rpc: Any = None  # the RPC in flight, if any
         self.n_bytes = n_bytes
         self.pause_s = 0.0
-        self.not_before = 0.0  # if the server took no calls: when this one may be sent again
+        self.not_before = 0.0  # when the call may be sent again, if the server took no calls
         self._was_refused = False
         self._n_in = 0
 
@@ -71,7 +71,7 @@ class GrpcCall:
         if code is _Code.OK:
             message = rpc.result()
             self._n_in = len(message)
-            # The server keeps to the client's limit (`fit`), but a compressed result may unpack to more.
+            # The server keeps to the client's limit (`fit`), but a compressed result may unpack to more bytes.
             self.future.complete(
                 lambda: decode_reply(
                     self.peer,

@@ -1,4 +1,4 @@
-"""The channel over gRPC: a client's way to a server by gRPC."""
+"""The channel over gRPC, which carries a client's calls to its server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from launchpad.courier.transport import network_address
 
 
 class GrpcChannel(Channel):
-    """A channel over gRPC. A plain call waits for its future."""
+    """A channel over gRPC. A plain call makes a future and waits for it."""
 
     def __init__(self, peer: ServerInfo, options: Options) -> None:
         super().__init__(peer, options)

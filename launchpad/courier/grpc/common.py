@@ -1,11 +1,11 @@
-"""gRPC itself, and the code that its client and servers share.
+"""The import of gRPC, and the code that the client and the servers over gRPC share.
 
-- The names and options on which both ends agree, and a courier frame as one gRPC message.
-- The facts about its caller in the metadata of a call (`CallerMetadata`).
+- The names and options on which both ends agree, and the code that makes a courier frame one gRPC message.
+- The facts about the caller in the metadata of a call (`CallerMetadata`).
 - Two kinds of handlers that gRPC has no functions for. gRPC reads the message of a unary call before it
   calls the handler. So `refuse` makes a streaming handler, which reads nothing. And gRPC's unary handlers
-  answer when they return. So `unary_handler` makes a handler that answers with a stream of messages, and
-  sends only one, now or later: on the wire that is the same.
+  answer when they return. So `unary_handler` makes a handler that answers with a stream of messages, but
+  sends only one message, now or later. On the wire that is the same.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ except ImportError as missing:
         f"Run: {extras.install_command('grpc')} ({missing})"
     ) from missing
 
-# The most that can be sent or taken at once, whatever the user asks for. gRPC counts the bytes of a message
-# in an int, and this much of the message may be courier's headers.
+# The limit on what can be sent or accepted at once, whatever the user asks for. gRPC counts the bytes of a
+# message in an int, and `_HEADERS` of these bytes may be courier's headers.
 _HEADERS = 1 << 20
 MAX_BYTES = (1 << 31) - 1 - _HEADERS
 
 COURIER = "launchpad.courier.Courier"
 HELLO, KEEP_OPEN, CALL = (f"/{COURIER}/{name}" for name in ("Hello", "Stay", "Call"))
 
-# The metadata of a call. gRPC wants `-bin` at the end of a name if the value is not text.
+# The names of a call's metadata. gRPC wants `-bin` at the end of a name if the value is not text.
 TOKEN = "courier-token-bin"
 PEER = "courier-peer-bin"
 INCARNATION = "courier-incarnation-bin"
@@ -73,7 +73,7 @@ def check_process() -> None:
 
 
 def tune(endpoint: endpoints.Endpoint) -> list[tuple[str, Any]]:
-    """Return options for both ends. With them a peer on another host that vanished is noticed within 3 s."""
+    """Return options for both ends. With these an end notices within 3 s that a peer elsewhere vanished."""
     options: list[tuple[str, Any]] = [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", 16 << 10),
@@ -104,16 +104,16 @@ def encode_frame(
     *,
     compress: bool = False,
 ) -> bytes:
-    """Return one frame. It copies everything, so the caller may change its arrays when this returns."""
+    """Return one frame, in which everything is copied. The caller may change its arrays afterwards."""
     if compress:
         body, buffers, header_data = compression.pack_if_worthwhile(body, buffers, header_data)
     return b"".join(framing.encode(kind, 0, method, body, buffers, 0, header_data))
 
 
 def decode_frame(message: bytes, max_bytes: int) -> framing.Fields:
-    """Decode what `encode_frame` made, except compression. Raise ProtocolError if it is not one frame.
+    """Decode what `encode_frame` made, without unpacking it. Raise ProtocolError if it is not one frame.
 
-    Buffers arrive private and writable.
+    The buffers are private and writable.
     """
     decoder = framing.FrameDecoder(max_bytes=max_bytes, scratch_bytes=_SCRATCH)
     frames: list[framing.Fields] = []
@@ -138,20 +138,20 @@ class CallerMetadata:
         if TOKEN not in values and authorization.startswith(_BEARER):
             with contextlib.suppress(ValueError):
                 self._token = bytes.fromhex(authorization.removeprefix(_BEARER))
-        #: The peer, as it describes itself; its name is empty if it is not a courier client.
+        #: The peer, as it describes itself. The name is empty if the caller is not a courier client.
         self.peer = Peer(bytes(values.get(PEER, b"")[:255]).decode(errors="replace"))
         start = bytes(values.get(PEER_START, b""))
         if len(start) == _PEER_START.size:
             self.peer = Peer(self.peer.name, *_PEER_START.unpack(start))
         self.incarnation = bytes(values.get(INCARNATION, b""))
         limit = str(values.get(TAKES_BYTES, ""))
-        #: The size of the largest result that the caller takes at once.
+        #: The size of the largest result that the caller accepts.
         self.takes_bytes = int(limit) if limit.isdecimal() and len(limit) < 20 else MAX_BYTES
-        #: The caller's span, as in W3C Trace Context; empty if it does not trace.
+        #: The caller's span, as in W3C Trace Context; empty if the caller does not trace.
         self.trace = str(values.get("traceparent", "")).encode()
 
     def has_token(self, token: bytes) -> bool:
-        """Return True if the caller has this token; compare in constant time. An empty one admits all."""
+        """Return True if the caller sent this token, or none if it is empty. Compare in constant time."""
         return hmac.compare_digest(self._token, token)
 
 
@@ -190,7 +190,7 @@ def refuse(code: grpc.StatusCode, text: str, **trailing: str) -> grpc.RpcMethodH
 
 
 def fail(context: grpc.ServicerContext, code: grpc.StatusCode, text: str, **trailing: Any) -> None:
-    """Set how the call ends. The code that calls this must still end it."""
+    """Set how the call ends. The code that calls this function must still end the call."""
     if trailing:
         context.set_trailing_metadata(
             tuple((name.replace("_", "-"), value) for name, value in trailing.items())
@@ -204,7 +204,7 @@ def unary_handler(
     parse: Callable[[bytes], Any] | None = None,
     write: Callable[[Any], bytes] | None = None,
 ) -> grpc.RpcMethodHandler:
-    """Return a handler that calls `answer(request, context, send)`, and keeps no thread after that."""
+    """Return a handler that calls `answer(request, context, send)`, and then occupies no thread."""
     run = functools.partial(answer)  # a bound method takes no attributes
     run.experimental_non_blocking = True  # type: ignore[attr-defined]
     return grpc.unary_stream_rpc_method_handler(run, parse, write)

@@ -3,12 +3,12 @@
     send ──handshake done──▶ CALL ──answer──▶ future                 on gRPC's own threads
       └──otherwise──▶ waiting ◀──NOT_RUN──┘
                          │
-                       thread: calls Hello until a server answers, then sends what waits
+                       thread: calls Hello until a server answers, then sends the waiting calls
 
 gRPC's UNAVAILABLE does not say whether a call has run. So the client makes no call before a server has
-answered a Hello, which may be repeated. It also makes a call of Stay, which the server never answers, and
-which ends with the connection. And the server refuses calls that name another incarnation than its own.
-Calls that are in flight when the connection ends fail with OutcomeUnknown.
+answered a Hello, which may be repeated. The client also calls Stay, which the server never answers, and which
+ends with the connection. And the server refuses calls that name an incarnation other than its own. Calls that
+are in flight when the connection ends fail with OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from launchpad.courier.security import keyring
 from launchpad.courier.transport import network_address as endpoints
 
 _Code = grpc.StatusCode
-_HELLO_S = 1.0  # then try again, after a check whether the server has failed
+_HELLO_S = 1.0  # then check if the server has failed, and try again
 _SIGNS_OF_TLS = ("CERTIFICATE_VERIFY_FAILED", "TLSV1_ALERT", "certificate required", "Peer name")
 
 
@@ -46,10 +46,10 @@ class GrpcConnection:
 
     def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
-        # Held for each change of what is open, waiting or in flight. So `close` finds every call, and no
-        # call is added to `_waiting` while the thread that would send it ends.
+        # This lock is held for each change of what is open, waiting or in flight. So `close` finds every
+        # call, and no call is added to `_waiting` while the thread that would send it ends.
         self._lock = threading.Lock()
-        self.open_call: Any = None  # the Stay, in flight while the connection is open
+        self.open_call: Any = None  # the call of Stay, in flight while the connection is open
         self._channel: Any = None
         self._inherited: Any = None
         self._metadata: tuple[tuple[str, Any], ...] = ()
@@ -67,7 +67,7 @@ class GrpcConnection:
             self._enqueue(call)
 
     def close(self) -> None:
-        """End the connection, and everything in flight."""
+        """End the connection, and fail all calls that wait or are in flight."""
         with self._lock:
             channel = self._channel
             self._channel = None
@@ -116,7 +116,7 @@ class GrpcConnection:
             self._thread.start()
 
     def _try_send(self, call: GrpcCall) -> bool:
-        """Send the call; return False if it must wait for a server."""
+        """Send the call. Return False if it must wait for a server."""
         with self._lock:
             invoke = self._invoke
             metadata = self._metadata
@@ -211,7 +211,7 @@ class GrpcConnection:
             self._wake.wait(pause_s)
 
     def _run_handshake(self) -> bool:
-        """Call Hello once; return False if no server is up. Raise errors that every attempt would meet."""
+        """Call Hello once. Return False if no server is up. Raise errors that every attempt would raise."""
         try:
             channel = self._channel
             if channel is None:
@@ -254,7 +254,7 @@ class GrpcConnection:
         return True
 
     def _find_token(self) -> bytes:
-        """Return the server's token, even if the server has only left it in a file on this host."""
+        """Return the server's token, even if the server has only published it in a file on this host."""
         try:
             places = endpoints.places_of(self._peer.address)
         except OSError:
@@ -262,7 +262,7 @@ class GrpcConnection:
         return self._peer.find_token(places=places)
 
     def _classify(self, error: Any) -> None:
-        """Raise an error if the next Hello would go wrong in the same way."""
+        """Raise an error if the next Hello would fail in the same way."""
         code = error.code()
         details = error.details() or ""
         if code is _Code.UNAUTHENTICATED:
@@ -283,8 +283,8 @@ class GrpcConnection:
 def open_channel(endpoint: endpoints.Endpoint) -> Any:
     """Return a channel, which connects when it is first used.
 
-    Raises PermissionError if TLS is needed and there are no credentials; another OSError if the host has
-    no address yet.
+    Raises PermissionError if TLS is needed and there are no credentials. Raises another OSError if the host
+    has no address yet.
     """
     common.check_process()
     if endpoint.port == 0:

@@ -4,9 +4,9 @@
     Stay     never answered: it ends with the connection or the server, which the client notices.
     Call     one frame CALL in, one frame RESULT, ERROR or NOT_RUN out (common.py).
 
-A call names the incarnation of the server that its client had the handshake with. Any other server refuses
-it before it reads the body. So a call that gRPC repeats by itself, or that waited within gRPC for a server
-to come back, never reaches a server that the client has had no handshake with.
+A call names the incarnation of the server that answered its client's Hello. Any other server refuses the call
+before reading the body. gRPC may repeat a call by itself, or let it wait until a server is back. Even then
+the call never runs at a server that the client has had no handshake with.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WRONG_TOKEN = "{} takes calls only with its token"
 
 
 class CourierService:
-    """A service that answers frames. It finds handlers on gRPC's thread; they run on the pool."""
+    """A service that answers frames. It finds handlers on gRPC's thread. The handlers run on the pool."""
 
     def __init__(self, core: ServerCore, token: bytes) -> None:
         self._core = core
@@ -128,7 +128,7 @@ class CourierService:
 
 
 def without_stream(reply: Reply) -> Reply:
-    """Return the reply, or an error if it is a stream, which would need more than one message."""
+    """Return the reply. If it is a stream, which would need several messages, return an error."""
     if reply[0] != framing.STREAM:
         return reply
     reply[1].drop()
@@ -142,7 +142,7 @@ def without_stream(reply: Reply) -> Reply:
 def finish_when_done(
     core: ServerCore, context: grpc.ServicerContext, reply: Reply, finish: Callable[[Reply], None]
 ) -> None:
-    """Call `finish(reply)`; for a promise, on the pool once it is done. A caller that leaves cancels it."""
+    """Call `finish(reply)`, on the pool if it is a promise, once done. If the caller leaves, cancel it."""
     if reply[0] != PROMISE:
         finish(reply)
         return
@@ -153,7 +153,7 @@ def finish_when_done(
 
 
 def deadline_of(context: grpc.ServicerContext) -> float | None:
-    """Return when the caller gives up, by `time.monotonic()`."""
+    """Return when the caller gives up, by `time.monotonic()`; None for never."""
     remaining_s: float | None = context.time_remaining()
     if remaining_s is None or remaining_s > _NO_DEADLINE:
         return None

@@ -1,12 +1,12 @@
 """The services that every gRPC server offers to tools, without a token: health checks and reflection.
 
 Kubernetes and load balancers call `grpc.health.v1.Health`. Both the empty name and the server's own name
-mean the server. A watcher that does not read blocks nothing else, because a thread of the pool
-notifies each watcher, and the number of watchers is limited. We do not use
-`grpc_health.v1.health.HealthServicer`, because it sends while it holds the lock that gRPC's own thread takes
-when a watcher leaves. So a watcher that leaves while another is being notified stops the whole server.
+mean the server. A watcher that does not read blocks nothing else, because a thread of the pool notifies each
+watcher, and the number of watchers is limited. `grpc_health.v1.health.HealthServicer` isn't used, because it
+sends while it holds the lock that gRPC's own thread takes when a watcher leaves. With it, a watcher that
+leaves while another is being notified would stop the whole server.
 
-grpcurl and similar tools first call `grpc.reflection` for the services, their methods and types. The
+grpcurl and similar tools first ask `grpc.reflection` for the services, their methods and types. The
 descriptors are made at run time, for each such call, from the names that are bound.
 """
 
@@ -26,7 +26,7 @@ from launchpad.courier.grpc.common import Send, fail, unary_handler
 _Answer = health_pb2.HealthCheckResponse
 _MAX_WATCHERS = 64
 _VALUE = ".google.protobuf.Value"
-_MAX_ASKING = 8  # callers of reflection at once; each has a thread until it is done
+_MAX_ASKING = 8  # callers of reflection at once; each occupies a thread until it is done
 
 
 class HealthService:
@@ -72,8 +72,8 @@ class HealthService:
             fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} watch already")
             send(None)
             return
-        # Held to notify, so that the last status that is sent is the current one: several threads of the
-        # pool may notify one watcher at the same time.
+        # This lock is held to notify, because several threads of the pool may notify one watcher at the same
+        # time. So the last status that is sent is the current one.
         lock = threading.Lock()
         last = None
 
@@ -97,9 +97,9 @@ class HealthService:
 
 
 class ReflectionService:
-    """The reflection service. It describes the service `name`, with its `list_methods()`, and health."""
+    """The reflection service. It describes the service `name`, with `list_methods()`, and health checks."""
 
-    # The messages of v1 are those of v1alpha under another name, so we serve both alike.
+    # The messages of v1 are those of v1alpha under another name, so both are served alike.
     NAMES = tuple(f"grpc.reflection.{v}.ServerReflection" for v in ("v1", "v1alpha"))
 
     def __init__(self, name: str, list_methods: Callable[[], list[str]]) -> None:

@@ -1,9 +1,9 @@
-"""The methods of a server for callers in any language, `launchpad.NAME/method`, with JSON values.
+"""A server's methods for callers in any language, as `launchpad.NAME/method`, with JSON values.
 
     grpcurl -H "authorization: Bearer $TOKEN" -d '[2, 3]' host:port launchpad.learner/add
 
-Arguments and result are `google.protobuf.Value`, which is gRPC's form of JSON. A method runs as for any
-other caller: on the same threads, counted, and with the caller's deadline.
+Arguments and results are `google.protobuf.Value`, which is gRPC's form of JSON. A method runs as it does for
+any other caller: on the same threads and with the caller's deadline. Its calls are counted, too.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 _Code = grpc.StatusCode
 _MAX_TEXT = 2000  # gRPC's headers hold a few kilobytes, and fail beyond that
 _MAX_TRACEBACK = 3000
-_EXACT = 1 << 53  # beyond this a float skips whole numbers
+_EXACT = 1 << 53  # floats beyond this number skip some whole numbers
 _MAX_DEPTH = 100  # protobuf itself reads nothing deeper
 
 
 class JsonService:
-    """A service of JSON values. It finds handlers on gRPC's thread; they run on the pool."""
+    """A service of JSON values. It finds handlers on gRPC's thread. The handlers run on the pool."""
 
     def __init__(self, core: ServerCore, token: bytes) -> None:
         self._core = core
@@ -118,7 +118,7 @@ class _JsonCall:
             self.end(_Code.UNKNOWN, f"{envelope.type_name}: {envelope.text}", **trailing)
             return
         try:
-            # This process made the pickle, so it gives the same copy that a courier client would get.
+            # This process made the pickle. Loading it gives the same copy that a courier client would get.
             value = to_value(pickle.loads(body, buffers=views))
         except Exception as error:
             self.end(_Code.INTERNAL, f"the method has run, but {error}")
@@ -135,11 +135,11 @@ class _JsonCall:
 
 
 class NotJson(ValueError):
-    """The error for a value that JSON cannot express. It says which value, and where in the result it is."""
+    """The error for a value that JSON cannot express. It names the value and its place in the result."""
 
 
 def to_arguments(value: Value) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments in a value: a list has positional ones, an object has keyword arguments.
+    """Return the arguments in a value: a list has positional arguments, an object has keyword arguments.
 
     Any other value is the only argument. Without a value there are no arguments.
     """
@@ -154,7 +154,7 @@ def to_arguments(value: Value) -> tuple[list[Any], dict[str, Any]]:
 
 
 def to_python(value: Value) -> Any:
-    """Return a value as Python objects. Whole numbers are ints, since JSON does not tell 3 from 3.0."""
+    """Return a value as Python objects. Whole numbers are ints, because JSON doesn't tell 3 from 3.0."""
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
         return {name: to_python(field) for name, field in value.struct_value.fields.items()}
@@ -167,7 +167,7 @@ def to_python(value: Value) -> Any:
 
 
 def to_value(thing: Any, where: str = "the result", depth: int = 0) -> Value:
-    """Return a Python object as a JSON value, arrays as lists. Raise NotJson if JSON cannot express it."""
+    """Return a Python object as a JSON value, with arrays as lists. Raise NotJson if that is impossible."""
     if depth > _MAX_DEPTH:
         raise NotJson(f"{where[:100]}… is nested more than {_MAX_DEPTH} deep")
     if thing is None:

@@ -27,11 +27,11 @@ _END_S = 5.0  # the longest time for gRPC to clean up after everything was cance
 
 
 class GrpcServer:
-    """A gRPC server for a ServerCore, at one address. It uses the core's threads, and one of gRPC's.
+    """A gRPC server for a ServerCore, at one address. It uses the core's threads, and one thread of gRPC's.
 
     Args:
-        address: `grpc:HOST:PORT`. Port 0 means any free port; `address` then has the real one.
-        core: The core, whose threads must be started before this is opened.
+        address: `grpc:HOST:PORT`. Port 0 means any free port. The attribute `address` has the real port.
+        core: The core, whose threads must be started before `open` is called.
         token: The token that courier and JSON callers must send.
         health: A function that returns the state of the server.
 
@@ -58,11 +58,11 @@ class GrpcServer:
             *common.tune(endpoint),
             ("grpc.so_reuseport", 0),  # otherwise two servers could share a port without noticing
             ("grpc.max_receive_message_length", min(core.max_bytes, common.MAX_BYTES) + (64 << 10)),
-            # Calls wait for a thread; gRPC would cancel some of them once there are a thousand.
+            # Calls wait for a thread. By default gRPC would cancel some of them once there are a thousand.
             ("grpc.server.max_pending_requests", 1_000_000),
             ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
-            # A limit for clients that say nothing. gRPC sets none for those that speak HTTP/2, but send no
-            # token.
+            # A limit for clients that say nothing. gRPC has no limit for clients that speak HTTP/2 but send
+            # no token.
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
             ("grpc.max_allowed_incoming_connections", strangers.at_most()),
         ]
@@ -80,9 +80,9 @@ class GrpcServer:
         self._is_open = True
 
     def begin_stop(self, grace_s: float) -> None:
-        """Take no more calls. Cancel those that are still running after `grace_s`."""
+        """Take no more calls. Cancel the calls that are still running after `grace_s`."""
         if not self._is_open:
-            # gRPC would keep the port: `stop` does nothing to a server that was never started.
+            # Otherwise gRPC would keep the port: `stop` does nothing to a server that was never started.
             self._server.start()
         self._stopped = self._server.stop(grace_s)
         for send in tuple(self._courier.open_calls):
@@ -93,10 +93,10 @@ class GrpcServer:
                 send_health(None)
 
     def end_stop(self) -> None:
-        """Cancel all calls that are left, and wait until they have ended.
+        """Cancel all remaining calls, and wait until they have ended.
 
-        A method that stops its own server does not wait here, since it must still be answered. gRPC then
-        cancels what is left by itself when the grace is over.
+        If a method stops its own server, this doesn't wait, because the method's caller must still get the
+        answer. When the grace is over, gRPC itself then cancels the remaining calls.
         """
         if threading.get_ident() in self._pool.busy:
             return
