@@ -45,7 +45,10 @@ class CallContext:
     recorded: bytes = b""
 
     def limit(self, deadline: float | None) -> float | None:
-        """Return `deadline` or this call's own deadline, if that is earlier: later, no result is of use."""
+        """Return the earlier of `deadline` and this call's own deadline.
+
+        After its own deadline the call has no use for a result.
+        """
         if self.deadline is None or deadline is None:
             return self.deadline if deadline is None else deadline
         return min(self.deadline, deadline)
@@ -125,7 +128,7 @@ queues: weakref.WeakSet[CallQueue] = weakref.WeakSet()
 
 
 def edges() -> list[Edge]:
-    """Return all waits of this process, including those in queues. A server answers `framing.WAITS` so."""
+    """Return all waits of this process, including those in queues: the answer to `framing.WAITS`."""
     result = [edge for edge, _ in find_waits()]
     for queue in list(queues):
         result += queue.waits()

@@ -97,9 +97,10 @@ _whole: set[CodeType] = set()
 
 
 def kept_whole(function: Callable[P, T]) -> Callable[P, T]:
-    """Mark a function: before launchpad interrupts its thread, it waits up to a second for its end.
+    """Mark a function that launchpad doesn't interrupt.
 
-    The function must not wait for other threads.
+    Before launchpad interrupts a thread, it waits up to a second until the function has returned there. The
+    function must not wait for other threads.
 
     Example:
         @kept_whole

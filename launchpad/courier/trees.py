@@ -145,7 +145,7 @@ def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
 
 
 def without_order(structure: Structure) -> Structure:
-    """Return the structure without the order of dicts: values that can be stacked have equal ones."""
+    """Return the structure without the order of dicts. It is equal for values that can be stacked."""
     if structure is None:
         return None
     kind, keys, parts, _ = structure

@@ -134,7 +134,7 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
     if library == "torch":
         return [row.clone() for row in value.unbind(0)]  # a view would be sent with all other rows
     if library == "jax":
-        return list(_numpy().asarray(value))  # each slice of a jax array is a program of its own
+        return list(_numpy().asarray(value))  # each slice of a jax array runs a program of its own
     if library == "numpy":
         return list(value.copy())
     is_array = _type("numpy", "ndarray")

@@ -3,7 +3,7 @@
 the outcome of sending a request                                    is it sent again?
 ──────────────────────────────────────────────────────────────────  ────────────────────────────────────────
 it was not sent in full: the connection or the server was gone      yes, until its deadline
-the server answers that it did not run it (NotRun, or a GOAWAY)     yes, until its deadline
+the server answers that the request has not run (NotRun, GOAWAY)    yes, until its deadline
 a new connection ended before the whole request was sent            yes, `MAX_TRIES` times; then NotSent
 it was sent and not answered; it may run twice (`may_repeat`)       yes
 it was sent and not answered; it may not run twice                  never: OutcomeUnknown

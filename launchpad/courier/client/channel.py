@@ -230,7 +230,7 @@ class SocketChannel(Channel):
         return self._share(sock, address)
 
     def _share(self, sock: stream_socket.Socket, address: str) -> ShmClientConnection | None:
-        """Return a connection over a new socket. If that shares no memory, close the socket, return None."""
+        """Return a connection that shares memory. If the new socket can't do that, close it, return None."""
         # The handshake may have shown that the server is on another host.
         if not (self.peer.shares_memory and stream_socket.is_unix(sock)):
             sock.close()

@@ -102,8 +102,8 @@ class Client(Methods[Any], Generic[T]):
             `tcp+plaintext:HOST:PORT`, `inproc:anything`, `grpc:HOST:PORT` or `grpc+plaintext:HOST:PORT`;
             `localhost:PORT` is short for `tcp:localhost:PORT`. For a server that can move, give a callable
             that returns its current address (`unix:` and `tcp:` only), or "" while the address is
-            unknown. The client calls it before each call, from any thread, so it must be quick. An
-            exception that it raises is raised by the call.
+            unknown. The client calls it before each call, from any thread, so it must be quick. If it
+            raises an exception, the call raises that exception.
         compress: If True, arguments and results are compressed on the way, which helps on slow networks.
         call_timeout: Seconds that a call may take, including the wait for the server. After that time the
             call raises DeadlineExceeded. None means no limit.

@@ -37,7 +37,7 @@ class ClientConnection:
         self, sock: Socket, max_bytes: int, is_stale: Callable[[Socket], bool] | None, address: str
     ) -> None:
         self.sock = sock
-        self.address = address  # the server's
+        self.address = address  # the server's address
         #: A function that returns True if the socket must not be used again; None if there is no such check.
         self.is_stale = is_stale
         self.was_used = False
@@ -145,7 +145,7 @@ class ClientConnection:
 def open_socket(
     peer: ServerInfo, timeout_s: float | None, flags: int = 0
 ) -> tuple[Socket, str] | None:
-    """Connect once to the server's current address and run the handshake; return the socket and the address.
+    """Connect once to the server's current address. After the handshake, return the socket and the address.
 
     Returns None if no server is up, or if the server's address is not known. Raises Refused if the server
     refuses the handshake, or if only threads of another process can reach the server.

@@ -107,7 +107,7 @@ class ConnectionPool:
         return shm_calls
 
     def take_shm(self) -> ShmClientConnection | None:
-        """Take an idle connection that shares memory and is not stale. Return None if all are in use."""
+        """Take an idle connection that shares memory and is not stale. Return None if none is left."""
         while True:
             try:
                 connection = self.shm_connections.pop()

@@ -42,7 +42,10 @@ class Options:
         object.__setattr__(self, "timeout_s", timeout_s)
 
     def find_deadline(self, began: float) -> float | None:
-        """Return a call's deadline: by its own timeout, or that of the call that makes it, if earlier."""
+        """Return the deadline of a call that began at `began`.
+
+        It comes from the call's timeout, or from the call within which it is made, if that ends earlier.
+        """
         deadline = None if self.timeout_s is None else began + self.timeout_s
         call_context = current_call.get()
         return deadline if call_context is None else call_context.limit(deadline)

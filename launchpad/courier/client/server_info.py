@@ -131,8 +131,9 @@ class ServerInfo:
     def find_token(
         self, address: str | None = None, places: Iterable[tuple[str, int]] = ()
     ) -> bytes:
-        """Return the token for this address. The keyring may get the token after the client was made.
+        """Return the token for this address.
 
+        It is looked up late, because the keyring may get the token after the client was made.
         `places` are pairs of host and port for which a server on this host may have published a token.
         """
         if self.own_token is not None:
@@ -162,7 +163,7 @@ class ServerInfo:
         return self.describe()
 
     def describe(self, address: str | None = None) -> str:
-        """Return the server's name and address, for errors. `address` is that of a connection, if given."""
+        """Return the server's name and address, for errors. `address` is that of the error's connection."""
         address = self.address if address is None else address
         if not address:
             return f"{self.server or 'the server'} (its address is not known yet)"

@@ -55,7 +55,7 @@ def sharded(clients: Iterable[C], partition: Partition) -> C:
     a note that lists every failure. The other shards have done their part. `.futures` returns one future,
     and you await the calls of `.aio`. Type checkers treat the group as one of its clients.
 
-    (In parameter servers such as Angel and ps-lite, this is called range partitions.)
+    (Parameter servers such as Angel and ps-lite have this as range partitions.)
 
     Args:
         clients: The clients of the shards. Their order and number decide which shard has which keys.

@@ -184,7 +184,7 @@ class ShmCalls:
         return True
 
     def drop_connection(self, call: ShmFuture) -> None:
-        """End the connection of a call that got no answer on it. The server need not begin the call."""
+        """End the connection of a call that got no answer on it. Then the server need not begin the call."""
         with self._closing:
             connection = call.connection
             call.connection = None

@@ -167,7 +167,10 @@ class StreamCall:
         return self.decode_item(item)
 
     def close(self, error: Exception | None = None) -> None:
-        """Make the server close its iterator. For a thread that waits for an item, the stream ends."""
+        """Make the server close its iterator.
+
+        A thread that waits for an item gets the end of the stream, or `error`.
+        """
         if error is None:
             self.incoming.close()
         else:

@@ -18,7 +18,7 @@ _Code = grpc.StatusCode
 
 
 class GrpcCall:
-    """A call of a gRPC client: its future, and everything that is needed to send it, maybe repeatedly."""
+    """A call of a gRPC client: its future, and everything that is needed to send it and resend it."""
 
     def __init__(self, channel: Channel, method: bytes, frame: bytes, n_bytes: int) -> None:
         began = time.monotonic()
@@ -71,7 +71,7 @@ class GrpcCall:
         if code is _Code.OK:
             message = rpc.result()
             self._n_in = len(message)
-            # The server keeps to the client's limit (`fit`), but a compressed result may unpack to more bytes.
+            # The server keeps to the limit of the client (`fit`), but a compressed result may unpack to more.
             self.future.complete(
                 lambda: decode_reply(
                     self.peer,

@@ -73,7 +73,7 @@ def check_process() -> None:
 
 
 def tune(endpoint: endpoints.Endpoint) -> list[tuple[str, Any]]:
-    """Return options for both ends. With these an end notices within 3 s that a peer elsewhere vanished."""
+    """Return options for both ends. With them, an end notices within 3 s that a remote peer vanished."""
     options: list[tuple[str, Any]] = [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", 16 << 10),
@@ -151,7 +151,10 @@ class CallerMetadata:
         self.trace = str(values.get("traceparent", "")).encode()
 
     def has_token(self, token: bytes) -> bool:
-        """Return True if the caller sent this token, or none if it is empty. Compare in constant time."""
+        """Return True if the caller sent this token. The comparison takes constant time.
+
+        For an empty `token`, the caller must not have sent a token.
+        """
         return hmac.compare_digest(self._token, token)
 
 

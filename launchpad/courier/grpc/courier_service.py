@@ -142,7 +142,11 @@ def without_stream(reply: Reply) -> Reply:
 def finish_when_done(
     core: ServerCore, context: grpc.ServicerContext, reply: Reply, finish: Callable[[Reply], None]
 ) -> None:
-    """Call `finish(reply)`, on the pool if it is a promise, once done. If the caller leaves, cancel it."""
+    """Call `finish(reply)`.
+
+    If the reply is a promise, the pool calls `finish` when the promise is done. If the caller leaves before,
+    the promise is cancelled.
+    """
     if reply[0] != PROMISE:
         finish(reply)
         return

@@ -3,8 +3,8 @@
 Kubernetes and load balancers call `grpc.health.v1.Health`. Both the empty name and the server's own name
 mean the server. A watcher that does not read blocks nothing else, because a thread of the pool notifies each
 watcher, and the number of watchers is limited. `grpc_health.v1.health.HealthServicer` isn't used, because it
-sends while it holds the lock that gRPC's own thread takes when a watcher leaves. With it, a watcher that
-leaves while another is being notified would stop the whole server.
+sends while it holds the lock that gRPC's own thread takes when a watcher leaves. With that class, a watcher
+that leaves while another is being notified would stop the whole server.
 
 grpcurl and similar tools first ask `grpc.reflection` for the services, their methods and types. The
 descriptors are made at run time, for each such call, from the names that are bound.

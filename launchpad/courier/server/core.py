@@ -65,8 +65,8 @@ class ServerCore:
         self.is_inherited = False  # True in a forked child: only its parent serves
         self.began = time.monotonic()
         self.connections: set[Accepted] = set()
-        # This lock is held to change the set. If several threads add the first stallables, only one of them
-        # finds the set empty.
+        # This lock is held to change `_stallable`. If several threads add the first stallables, only one of
+        # the threads finds the set empty.
         self._lock = Lock()
         self._stallable: set[Stallable] = set()
         self._pending_promises: set[Promise] = set()

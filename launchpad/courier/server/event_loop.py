@@ -44,7 +44,9 @@ class EventLoop:
         *,
         on_return: Callable[[Any], Any] | None = None,
     ) -> Promise:
-        """Run a coroutine in the caller's context. Return its outcome; cancelling that cancels the task.
+        """Run a coroutine in the caller's context, and return a promise of its outcome.
+
+        Cancelling the promise cancels the task.
 
         Args:
             on_return: A function, which is given for calls. It turns the coroutine's result into the value

@@ -175,7 +175,7 @@ class OneThread:
         return run_or_put
 
     def call(self, fn: Function, *args: Any) -> Any:
-        """Run a function when its turn comes, and wait. Return or raise what the function does."""
+        """Run a function when its turn comes, and wait for it. Return or raise what it returns or raises."""
         if threading.get_ident() == self.thread:
             return fn(*args)
         call = QueuedCall(self, fn, args, {}, lambda value: value)
@@ -256,7 +256,7 @@ class OneThread:
             pool.wake_poller()
 
     def _small_or_promised(self, value: Any) -> Any:
-        """Return a small result, which this thread sends, or a Promise, whose result another one sends."""
+        """Return a small result, for this thread to send, or a Promise, for another thread to answer."""
         outcome = self._encoded(value)
         if is_small(outcome):
             return outcome

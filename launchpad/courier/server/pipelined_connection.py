@@ -185,7 +185,7 @@ class PipelinedConnection(ServerConnection):
                 if is_slow or (joined_calls is not None and core.is_stopping):
                     if joined_calls is not None:
                         frame = joined_calls.alone(call_id, small_args)
-                        counts.bytes_in -= joined_calls.share  # its own frame counts
+                        counts.bytes_in -= joined_calls.share  # its own frame is counted instead
                     self._offload(frame)
                     continue
                 turn.call_id = call_id
@@ -440,7 +440,7 @@ class CallerOnPipeline:
 class ReadTurn(CallerOnPipeline, Job):
     """The right to read, and to run what was read. Only the newest turn of a connection has this right.
 
-    The thread that has the turn records here what it runs, without a lock. The pool's leader reads that.
+    The thread that has the turn records here, without a lock, what it runs. The pool's leader reads that.
     """
 
     def __init__(self, connection: PipelinedConnection) -> None:

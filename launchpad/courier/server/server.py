@@ -344,7 +344,7 @@ class Server:
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait until the server has been stopped. Return False if that takes longer than the timeout.
 
-        In a forked child it returns at once, because the server belongs to the parent.
+        In a forked child `join` returns at once, because the server belongs to the parent.
         """
         return self._stopped.wait(timeout_s)
 

@@ -82,7 +82,7 @@ class ServerStreamCall:
     def run_method(
         self, n: int, answer: Callable[[], Reply], reply: Callable[[Reply], None]
     ) -> None:
-        """Call `reply(answer())` on another thread. `answer` unpickles arguments with `n` streams."""
+        """Call `reply(answer())` on another thread. `answer` unpickles arguments, of which `n` are streams."""
         for number in range(1, n + 1):
             self._arguments[number] = StreamReceiver(number, self.writer.send, self._counts)
         context = copy_context()
@@ -102,7 +102,7 @@ class ServerStreamCall:
         """Answer with a stream. Calls `on_end`, which must not block, when the END is written."""
         items = outgoing.items
         items.takes_bytes = self._takes_bytes
-        items.counts = items.counts or self._counts  # a stream with a ticket has counts
+        items.counts = items.counts or self._counts  # a stream with a ticket has counts of its own
         # The client makes its next call when it has the END. So no frame of the arguments may follow the END.
         items.on_end = self._close_arguments
         if outgoing.is_async:
