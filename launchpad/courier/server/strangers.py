@@ -1,11 +1,11 @@
 """A limit on the number of connections in a process that have shown no token yet.
 
-Anybody who reaches a port can connect to it and then say nothing. Such connections are called strangers here.
-Each takes a descriptor, and a process often has only 1,024 descriptors for all that it does. So all servers of
-a process together keep a limited number of strangers. When more come, the servers drop the oldest, as OpenSSH
-does (`MaxStartups`). They drop a client of the program only if it has been silent for longer than a handshake
-takes. Until then, new connections wait in the system's backlog. Strangers never keep the last few descriptors,
-however few strangers there are.
+Anybody who reaches a port can connect to it and then say nothing. Such connections are called strangers
+here. Each takes a descriptor, and a process often has only 1,024 descriptors for all that it does. So all
+servers of a process together keep a limited number of strangers. When more come, the servers drop the oldest,
+as OpenSSH does (`MaxStartups`). They drop a client of the program only if it has been silent for longer than
+a handshake takes. Until then, new connections wait in the system's backlog. Strangers never keep the last few
+descriptors, however few strangers there are.
 """
 
 from __future__ import annotations

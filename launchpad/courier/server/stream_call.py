@@ -82,7 +82,7 @@ class ServerStreamCall:
     def run_method(
         self, n: int, answer: Callable[[], Reply], reply: Callable[[Reply], None]
     ) -> None:
-        """Call `reply(answer())` on another thread. `answer` unpickles arguments, of which `n` are streams."""
+        """Call `reply(answer())` on another thread. `answer` unpickles arguments; `n` are streams."""
         for number in range(1, n + 1):
             self._arguments[number] = StreamReceiver(number, self.writer.send, self._counts)
         context = copy_context()

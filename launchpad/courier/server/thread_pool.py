@@ -269,7 +269,7 @@ class ThreadPool:
         self.is_calm = self.may_linger and len({job.caller for job in running.threads}) <= 1
 
     def _promote(self) -> bool:
-        """Wake a thread if no thread leads, or if a queued job may run. Return True if a thread must start."""
+        """Wake a thread if no thread leads or a queued job may run. Return True if a thread must start."""
         if self._has_leader and not (self._jobs and self._running.has_capacity()):
             return False
         # A thread that is waking will see what there is to do, so no other thread is needed.
