@@ -8,7 +8,7 @@ LOGGER = "launchpad.courier"
 
 
 def debug(text: str, *values: object) -> None:
-    """Log a line with the level DEBUG. Calls that succeed log nothing.
+    """Log a line with the level DEBUG. A call that succeeds on an open connection logs nothing.
 
     This function doesn't import `logging`, which would slow the import of courier. If nothing else has
     imported `logging`, nothing has set it up, and it would not show a line of this level.

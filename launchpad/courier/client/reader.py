@@ -80,7 +80,7 @@ class Reader:
     def flush(self) -> bool:
         """Write what is in the queue. Return False if the socket takes no more for now.
 
-        Threads other than the reader's wait until the socket takes more, so they get True. The reader must
+        Threads other than the reader's wait until the socket takes more. The reader itself must
         not wait, because the server may be waiting until the reader reads.
         """
         return self._flush(wait=_get_ident() != self.thread.ident)
