@@ -27,7 +27,7 @@ from launchpad.launch import exit_hooks
 from launchpad.launch.launch import launch, plan
 from launchpad.runtime import import_hook
 
-# Type checkers take this for `typing.TYPE_CHECKING`. Importing `typing` takes milliseconds.
+# Type checkers read this name as `typing.TYPE_CHECKING`. Importing `typing` would take milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

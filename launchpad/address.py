@@ -1,8 +1,8 @@
 """Address: a name that a node owns, which becomes an endpoint when the program runs.
 
     describing      Address(), owned by one node
-    setup           gets its name: learner-0/courier
-    plan            name → endpoint: unix:learner-0.courier, localhost:port
+    setup           the address gets its name: learner-0/courier
+    plan            the name gets an endpoint: unix:learner-0.courier, localhost:port
     in the worker   resolve() asks the run context for the endpoint
 
 A launch never writes into the program's addresses, so one program can run twice at the same time.
@@ -33,7 +33,7 @@ _POLL_S = 0.01
 
 COURIER = "courier"
 PORT = "port"
-"""The kinds of address: a courier server, or a TCP port for a service of the user's own."""
+"""The kinds of address: COURIER for a courier server, PORT for a user's own service on a TCP port."""
 
 
 class Address:
@@ -50,7 +50,7 @@ class Address:
         program.add_node(lp.PyNode(watch, address), label="watcher")    # in watch: connect(address.resolve())
 
     Attributes:
-        role: The last part of its name, such as `board` in `board-0/board`.
+        role: The last part of the name, such as `board` in `board-0/board`.
         kind: COURIER or PORT.
         name: The whole name; empty except in the copy that a worker gets.
     """
@@ -65,11 +65,11 @@ class Address:
     def resolve(self) -> str:
         """Return the endpoint of this address: `host:port`, or a courier endpoint such as `unix:/run/…`.
 
-        Where workers can move between hosts, wait until the current endpoint is known, then return it.
+        If workers can move between hosts, wait until the current endpoint is known.
 
         Raises:
             NotRunningError: called outside a running program, or the endpoint was not known within a minute;
-                the text says what to do about it.
+                the text says what to do.
         """
         me = context.try_current()
         if me is not None and self.name:
@@ -77,10 +77,10 @@ class Address:
         return self.place().where()
 
     def wait(self, timeout_s: float | None = 60.0) -> str:
-        """Wait until something listens at this address, a TCP port, and return its endpoint.
+        """Wait until a service listens at this address, then return the endpoint `host:port`.
 
-        Use it for a service of your own, which its worker starts at some point. This polls by opening a
-        connection and closing it again, as a TCP probe of Kubernetes does.
+        Use it for a service of your own that a worker starts at some point. To find out whether the service
+        listens, this opens a connection and closes it again, as a TCP probe of Kubernetes does.
 
         Example:
             def watch(board: lp.Address):
@@ -90,8 +90,8 @@ class Address:
             timeout_s: Seconds to wait at most; None waits for as long as it takes.
 
         Raises:
-            TimeoutError: nothing listens there; the text names the worker.
-            WorkerFailed: that worker failed or ended, or this worker was asked to stop.
+            TimeoutError: nothing listened there in time; the text names the worker.
+            WorkerFailed: the service's worker failed or ended, or the calling worker was asked to stop.
             NotRunningError: called outside a running program.
             TypeError: this is the address of a courier server, whose clients wait by themselves.
         """
@@ -118,9 +118,9 @@ class Address:
             pause_s = next_pause(pause_s)
 
     def lookup(self) -> str | Callable[[], str]:
-        """Return the address as a courier client takes it.
+        """Return the address in the form that a courier client takes.
 
-        It is an endpoint, or, where servers can move, a function that returns the current one.
+        If servers can move, this is a function that returns the current endpoint; else it is the endpoint.
 
         Raises:
             NotRunningError: called outside a running program.
@@ -158,7 +158,7 @@ class Address:
 def _endpoint_of(me: RunContext, address: str) -> str:
     """Return the endpoint of an address, `unix:/run/…/learner-0.sock`.
 
-    Where servers can move, wait until the endpoint is known, for a minute at most.
+    If servers can move, wait until the endpoint is known, for a minute at most.
 
     Raises:
         NotRunningError: there is no such address, its worker has ended, or the minute is over.
@@ -210,8 +210,8 @@ def _why_not(host: str, port: str) -> str:
 class AddressLookup:
     """The current endpoint of an address, as the calling worker knows it; empty while it is unknown.
 
-    A client is pickled together with its lookup, which then uses the context of the worker that
-    unpickled it. Clients are equal if their lookups are.
+    A client is pickled together with its lookup. An unpickled lookup uses the context of the worker that it
+    is then in. Clients are equal if their lookups are equal.
     """
 
     name: str

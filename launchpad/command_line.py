@@ -2,10 +2,10 @@
 
     absl has parsed the command line      its values are used
     the script's own parser reads it      the values that `launch.script_flags` remembered are used
-    else                                  read here: only these flags; other arguments and absl don't change
+    otherwise                             this module reads these flags; other arguments and absl don't change
 
-This module doesn't import absl, which takes longer than all of `import launchpad`: if the script hasn't
-imported absl, absl cannot have parsed anything. `launchpad.flags` defines the same flags for absl.
+This module doesn't import absl, because that takes longer than all of `import launchpad`. If the script
+hasn't imported absl, absl cannot have parsed anything. `launchpad.flags` defines the same flags for absl.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _as_name(text: str) -> str:
 
 
 def as_view(text: str) -> str:
-    """Return one of `VIEWS`, or an empty string. The flag without a value reads `true`: the browser."""
+    """Return one of `VIEWS`, or an empty string. `true`, from a flag without a value, means the browser."""
     view = {"true": VIEWS[0], "false": ""}.get(text, text)
     if view not in ("", *VIEWS):
         raise ValueError(f"there is no view {view!r}, only {', '.join(VIEWS)}")
@@ -51,10 +51,10 @@ def as_log_level(text: str) -> str:
 
 @dataclass(frozen=True)
 class Flag:
-    """A command-line flag of launchpad's.
+    """One of launchpad's command-line flags.
 
     Attributes:
-        parse: Makes a value of the text after `--name=`, or raises ValueError.
+        parse: Converts the text after `--name=` to the value, or raises ValueError.
         metavar: The placeholder for the value in argparse's help.
         is_switch: True if the flag may be given without a value.
     """
@@ -110,7 +110,8 @@ LOG_LEVEL = Flag(
 ALL = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, PDB, VIEW, LOG_LEVEL)
 
 _remembered: dict[str, Any] = {}
-"""Flag name → value, for flags that the script's parser read, or that were taken out of `sys.argv` for it."""
+"""The values, by name, of flags that the script's parser read, or that were removed from `sys.argv` because
+the parser would refuse them."""
 
 
 _parser_refuses = False
@@ -121,8 +122,8 @@ class Occurrence:
     """A flag on a command line.
 
     Attributes:
-        text: Its value, as `Flag.parse` takes it.
-        start, stop: The range of arguments that it is made of, one or two.
+        text: The value as text, for `Flag.parse`.
+        start, stop: The range of the one or two arguments that form the flag.
     """
 
     flag: Flag
@@ -173,12 +174,12 @@ def termination_notice_s() -> float:
 def check_command_line(*, chooses: bool) -> None:
     """Answer `--help`, and refuse mistyped launchpad flags.
 
-    Does nothing if absl has parsed the command line, since absl does both. Leaves mistyped flags to the
-    script's parser if that one knows all flags.
+    If absl has parsed the command line, do nothing, since absl does both. If the script's own parser knows
+    all flags, leave mistyped ones to that parser.
 
     Args:
-        chooses: True if the flag decides the launch type, False if the script passes its own. Mistyped
-            flags are refused only if it is True.
+        chooses: True if --lp_launch_type decides how to launch, False if the script passes a launch type.
+            Mistyped flags are refused only if this is True.
 
     Raises:
         SystemExit: `--help` was given, and the help has been printed.
@@ -202,7 +203,7 @@ def refuse_mistyped(arguments: Sequence[str], prefix: str) -> None:
     """Refuse an argument that begins with the prefix and looks like a mistyped launchpad flag.
 
     Raises:
-        DefinitionError: there is one; the text names the nearest flag.
+        DefinitionError: an argument is mistyped; the text names the nearest flag.
     """
     names = [flag.name for flag in ALL]
     known_names = {*names, *(f"no{flag.name}" for flag in ALL if flag.is_switch)}
@@ -225,13 +226,13 @@ def _before_lone_dashes(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def leave_mistyped_to_parser() -> None:
-    """Let the script's own parser, not the launch, refuse mistyped flags: it knows all of them."""
+    """Let the script's own parser, which knows all flags, refuse mistyped ones instead of the launch."""
     global _parser_refuses
     _parser_refuses = True
 
 
 def remember(values: Mapping[str, Any]) -> None:
-    """Set flags, name → value, whatever `sys.argv` says; set absl's flags too, once absl is imported."""
+    """Set flags by name, whatever `sys.argv` says. absl's flags follow, now or when absl is imported."""
     _remembered.update(values)
     absl = _absl_values()
     if absl is not None:
@@ -267,7 +268,7 @@ def read(flag: Flag) -> Any:
 
 
 def given(flag: Flag) -> Any:
-    """Return a flag's value if the command line or the script sets it, else None. Raises as `read` does."""
+    """Return a flag's value if the command line or the script sets it, else None. Raise as `read` does."""
     absl = _absl_values()
     is_parsed = absl is not None and absl.is_parsed()
     if is_parsed and not absl[flag.name].using_default_value:
@@ -279,7 +280,7 @@ def given(flag: Flag) -> Any:
 
 
 def _absl_values() -> Any:
-    """Return absl's FLAGS, launchpad's among them; None unless the script has imported absl."""
+    """Return absl's FLAGS, which include launchpad's flags; None if the script hasn't imported absl."""
     ours: Any = sys.modules.get("launchpad.flags")
-    # Another thread may be importing the module: it is complete once it has VIEW.
+    # Another thread may still be importing the module, which is complete once it has VIEW.
     return ours.flags.FLAGS if hasattr(ours, "VIEW") else None

@@ -1,7 +1,8 @@
 """Names that exist only for programs written for dm-launchpad.
 
-`docs/coming_from_dm_launchpad.md` compares the two. Some such names are methods, and are with their class:
-`Bind`, `Start`, `Stop` and the like of `courier.Server`; `Running.wait(labels)` and `Running.stop_and_wait`.
+`docs/coming_from_dm_launchpad.md` compares the two libraries. Methods that exist only for such programs are
+defined in their class: `Bind`, `Start`, `Stop` and the like of `courier.Server`; `Running.wait(labels)` and
+`Running.stop_and_wait`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def without_meaningless(options: Mapping[str, Any], xm_resources: None) -> dict[
     """Return the launch options without those that have no effect here.
 
     Raises:
-        DefinitionError: one of those has a value that would have an effect in dm-launchpad.
+        DefinitionError: one of the dropped options has a value that would have an effect in dm-launchpad.
     """
     if xm_resources is not None or options.get("controller_xm_requirements") is not None:
         raise DefinitionError(
@@ -45,9 +46,9 @@ def without_meaningless(options: Mapping[str, Any], xm_resources: None) -> dict[
 def of_groups(
     local_resources: Mapping[str, Any] | None, program: Program
 ) -> dict[str, PythonProcess]:
-    """Return `local_resources` for the program's groups, as dm-launchpad reads them.
+    """Return `local_resources` for the program's groups, read as dm-launchpad reads it.
 
-    Leave out false values, and warn about labels that the program doesn't have.
+    Leave out labels whose value is false, and warn about labels that the program doesn't have.
     """
     by_label = {label: value for label, value in (local_resources or {}).items() if value}
     for label in [label for label in by_label if label not in program.groups]:

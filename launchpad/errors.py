@@ -61,7 +61,7 @@ class DefinitionError(LaunchpadError, ValueError):
 def did_you_mean(
     given: str, known: Iterable[str], shown: Callable[[str], str] = str, *, cutoff: float = 0.6
 ) -> str:
-    """Return a question to end an error's text with, ` Did you mean run?`; empty if no known name is near."""
+    """Return ` Did you mean run?`, for the end of an error's text; empty if no known name is similar."""
     import difflib
 
     near = difflib.get_close_matches(given, list(known), 1, cutoff)
@@ -71,7 +71,8 @@ def did_you_mean(
 def refuse_unless(of: object, rules: Iterable[tuple[str, bool, str]]) -> None:
     """Raise DefinitionError for the first broken rule.
 
-    A rule is an attribute's name, True if its value is good, and what is expected of it.
+    A rule has three parts: the name of an attribute, True if its value is good, and a text that says which
+    values are good.
     """
     for name, is_good, expected in rules:
         if not is_good:
@@ -92,7 +93,7 @@ class PayloadError(DefinitionError):
 
     Attributes:
         node: The worker's name, `learner-0`.
-        path: The way to the value, `learner-0.args[1].cfg.lock`.
+        path: The expression that leads to the value, `learner-0.args[1].cfg.lock`.
     """
 
     def __init__(self, message: str, node: str = "", path: str = "") -> None:
@@ -279,7 +280,7 @@ class CollectiveMismatch(LaunchpadError, ValueError):
 
 
 class StateError(LaunchpadError):
-    """A worker's saved state could not be written or read; the text names worker, place and reason.
+    """A worker's saved state could not be written or read. The text names the worker, place and reason.
 
     Example:
         try:
@@ -301,7 +302,7 @@ class StaleError(LaunchpadError):
 
 
 class DoNotRestart(LaunchpadError):
-    """Raise this in a worker that would fail again if it were restarted: its restart policy is ignored.
+    """Raise this in a worker that would fail again after a restart. Its restart policy is then ignored.
 
     Example:
         raise lp.DoNotRestart(f"there is no dataset at {path}") from error
@@ -322,7 +323,7 @@ class ProgramFailed(LaunchpadError, RuntimeError):
 
     Attributes:
         outcome: The first cause: how that worker ended.
-        consequences: What failed afterwards, in the order in which it became known.
+        consequences: The later failures, in the order in which they became known.
     """
 
     def __init__(
@@ -340,12 +341,12 @@ class ProgramFailed(LaunchpadError, RuntimeError):
 
     @property
     def phase(self) -> str:
-        """The phase that worker was in: `start`, `import`, `init`, `run` or `stop`."""
+        """The phase in which that worker failed: `start`, `import`, `init`, `run` or `stop`."""
         return self.outcome.phase
 
     @property
     def log_path(self) -> str:
-        """The path of the file with everything that worker printed."""
+        """The path of the file with everything that the worker printed."""
         return self.outcome.log_path
 
     def __str__(self) -> str:
@@ -354,7 +355,7 @@ class ProgramFailed(LaunchpadError, RuntimeError):
         return report(self.program, self.outcome, self.consequences)
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows instead of a traceback: the report, without the launcher's frames."""
+        """Return the report, which IPython shows instead of a traceback with the launcher's frames."""
         return [f"{type(self).__name__}: {self}"]
 
 

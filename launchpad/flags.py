@@ -1,7 +1,7 @@
 """The command-line flags that launchpad adds to every program, defined for absl: `absl.app.run` accepts them.
 
-This module is imported together with absl's flags, whether the script imports absl or launchpad first, or
-when it is first used. `launchpad.command_line` reads the same flags without absl.
+This module is imported as soon as both launchpad and absl's flags are, in either order. Without absl's flags,
+it is imported when the script first uses it. `launchpad.command_line` reads the same flags without absl.
 
 Example:
     print(f"workers may take {lp.flags.termination_notice_s()} s to stop")
@@ -74,6 +74,6 @@ VIEW: flags.FlagHolder[str] = flags.DEFINE_flag(
         boolean=True,
     )
 )
-# Values that a parser of the script's own read before absl was imported.
+# Set the values that the script's own parser read before absl was imported.
 for _name, _value in command_line.remembered().items():
     setattr(flags.FLAGS, _name, _value)

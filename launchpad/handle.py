@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class GraphNode(Protocol):
-    """A handle's node, as planning reads it: the line that added it, and the group it was added to."""
+    """The node of a handle, with what planning reads: the line that added the node, and the node's group."""
 
     added_at: str
     added_to: str
@@ -26,7 +26,7 @@ class GraphNode(Protocol):
 
 
 class Dereferenceable(abc.ABC, Generic[ClientT]):
-    """A placeholder that is replaced by the value it stands for when a worker starts.
+    """A placeholder for a value. When a worker starts, the value replaces the placeholder.
 
     Example:
         class Secret(lp.Dereferenceable[str]):
@@ -41,7 +41,7 @@ class Dereferenceable(abc.ABC, Generic[ClientT]):
 
     @abc.abstractmethod
     def dereference(self) -> ClientT:
-        """Return the value that this stands for. Called where the node runs."""
+        """Return the value that this stands for. launchpad calls this where the node runs."""
 
 
 class Handle(Dereferenceable[ClientT]):
@@ -72,7 +72,8 @@ class Handle(Dereferenceable[ClientT]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            # Python calls this only for missing attributes: most often a call that was meant for the client.
+            # Python calls this only for missing attributes. Most often the caller meant a method of the
+            # client.
             if name.startswith("_"):
                 raise AttributeError(name)
             raise AttributeError(
@@ -83,7 +84,8 @@ class Handle(Dereferenceable[ClientT]):
             )
 
     def __copy__(self, memo: object = None) -> Self:
-        # A copy of its container, as by dataclasses.asdict, keeps the same handle: it stands for one node.
+        # A copied container, as made by dataclasses.asdict, keeps the same handle, since both refer to one
+        # node.
         return self
 
     __deepcopy__ = __copy__

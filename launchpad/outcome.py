@@ -9,7 +9,8 @@ SUCCEEDED = "succeeded"
 FAILED = "failed"
 STOPPED = "stopped"
 LOST = "lost"
-"""Kinds of outcome: did its work; raised or died by itself; ended because it was asked to; unknown."""
+"""The kinds of outcome, in this order: the worker did its work; it raised or died by itself; it ended because
+it was asked to; how it ended is unknown."""
 
 _SHOWN_LINES = 20
 
@@ -18,14 +19,15 @@ CRASHED = 3
 OUT_OF_MEMORY = 4
 HUNG = 5
 NOT_THERE = 6
-"""Exit codes: an exception; a signal, or an exit without a report; out of memory; hung in start or stop;
-never started, or lost. 2 is left to wrong command lines."""
+"""Exit codes, in this order: a worker raised an exception; it was killed by a signal or exited without a
+report; it ran out of memory; it hung in start or stop; it never started or was lost. 2 is left to wrong
+command lines."""
 
 NO_RESTART_CODES = range(42, 50)
 """Exit codes after which a worker is not started again, whatever its policy."""
 
 PHASES = ("start", "import", "init", "run", "stop")
-"""The phases of a worker: being started, unpickling its node, in constructors, running, closing."""
+"""The phases of a worker, in order: it is started, unpickles its node, runs constructors, runs, closes."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,11 @@ class Outcome:
 
     It has more than 15 fields because it is one flat record: users and JSON read the fields by these names.
 
-    `cause` is one line ("ValueError: boom", "killed by SIGKILL"). `traceback` is the worker's own, as text;
-    empty without one. `blames` names the worker whose death or absence caused this failure, so that
-    reports don't take a consequence for the cause. `raised_in` names the worker in which an exception
-    was first raised, if it reached this worker through a call. `may_restart` is False if the worker asked
-    for no further attempt. `earlier` has one line for each earlier attempt after which it was restarted.
+    `cause` is one line ("ValueError: boom", "killed by SIGKILL"). `traceback` is the worker's traceback as
+    text; empty if it left no traceback. `blames` names the worker whose death or absence caused this failure,
+    so that reports don't take a consequence for the cause. `raised_in` names the worker in which an exception
+    was first raised, if it reached this worker through a call. `may_restart` is False if the worker asked not
+    to be restarted. `earlier` has one line for each earlier attempt after which the worker was restarted.
     `log_path` and `last_lines` belong to the worker's log, or to another file that shows the reason; empty if
     there is no such file. `hung` is True if the worker was killed, or given up, because it made no progress.
     `peak_bytes` is 0 if it is not known.
@@ -101,8 +103,8 @@ def exit_status(outcome: Outcome) -> int:
 def first_cause(failures: list[Outcome]) -> Outcome:
     """Return the failure that explains the others: the earliest that doesn't blame another failed worker.
 
-    A client's failure is often reported before that of the dead worker it called; the client's blames
-    that worker.
+    When a worker dies, the failure of a client that called it is often reported first. The client's outcome
+    then blames the dead worker.
     """
     failed_workers = {outcome.worker for outcome in failures}
     independent = [o for o in failures if o.blames not in failed_workers or o.blames == o.worker]
@@ -112,7 +114,7 @@ def first_cause(failures: list[Outcome]) -> Outcome:
 def report(program: str, first: Outcome, consequences: tuple[Outcome, ...] = ()) -> str:
     """Return the failure as text for a terminal: the first cause, its traceback and log, the consequences."""
     output = list(first.last_lines)
-    # The report shows the traceback by itself, so drop it from the end of the output.
+    # The report shows the traceback in a block of its own, so drop it from the end of the output.
     for line in reversed(first.traceback.splitlines()):
         if output and output[-1] == line:
             output.pop()

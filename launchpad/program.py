@@ -37,7 +37,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,61}[A-Za-z0-9_])?")
 
 @dataclass(frozen=True)
 class Group:
-    """The options of a group: they apply to all nodes with its label."""
+    """The options of a group. They apply to all nodes with the group's label."""
 
     label: str
     resources: Resources = field(default_factory=Resources)
@@ -58,10 +58,10 @@ class Program(Opaque):
         program.add_node(lp.PyNode(ask, server), label="client")
         lp.launch(program)
 
-    A mistake raises DefinitionError (a ValueError) at the line that makes it. You can launch a Program
-    more than once, also at the same time. You can pickle it if its nodes' arguments can be pickled. If a
-    node's arguments hold a Program, for instance as an attribute of the object that built it, the worker
-    gets it without its nodes.
+    A mistake raises DefinitionError (a ValueError) at the line with the mistake. You can launch a Program
+    more than once, also at the same time. You can pickle it if its nodes' arguments can be pickled. A node's
+    arguments may hold a Program, for instance as an attribute of the object that built it. The worker then
+    gets the Program without its nodes.
 
     Args:
         name: The name used in reports and listings.
@@ -85,7 +85,7 @@ class Program(Opaque):
         self._current: str | None = None
 
     def __deepcopy__(self, memo: object) -> Program:
-        # Copy by pickling, so that the handles in it, even those in closures, refer to the nodes of the copy.
+        # Copy by pickling, so that the copy's handles, even those in closures, refer to the copy's nodes.
         from launchpad.courier.codec import by_value
 
         copy: Program = pickle.loads(by_value.dumps(self, pickle.HIGHEST_PROTOCOL))
@@ -103,7 +103,7 @@ class Program(Opaque):
 
     @property
     def groups(self) -> dict[str, list[Node[Any]]]:
-        """Label → the nodes of that group, in the order in which groups were opened."""
+        """The nodes of each group, by label, in the order in which the groups were opened."""
         return {label: list(nodes) for label, nodes in self._nodes.items()}
 
     @property
@@ -138,9 +138,11 @@ class Program(Opaque):
                 end. Workers are called `label-0`, `label-1`, …
             resources: The resources of each replica.
             restart: What happens when a replica ends. With None, a failure ends the program.
-            main: If True, the program ends, as succeeded, when all main groups have ended.
-            preload: Modules, such as `"torch"`, that are imported once, before the workers are forked. The
-                workers then start and restart without importing them, and share their memory.
+            main: If True, this is a main group. The program succeeds, and ends, when all its main groups have
+                ended.
+            preload: Modules, such as `"torch"`, that are imported once, before the workers are forked.
+                Workers then start and restart without importing these modules again, and share the modules'
+                memory.
             serves_until: How long a worker answers calls after its own `run()` has returned. `run`: it stops
                 at once. `group`: until every `run()` of the group has returned, for replicas that call each
                 other. `program`: until the program stops.
@@ -187,7 +189,7 @@ class Program(Opaque):
 
         Raises:
             DefinitionError: there is no label, the label differs from the open group's, the node was added
-                before, or it cannot run: wrong arguments, a class without `run()`, a generator.
+                before, or the node cannot run (wrong arguments, a class without `run()`, a generator).
             TypeError: `node` is not a node.
         """
         if not isinstance(node, Node):
@@ -227,7 +229,7 @@ class Program(Opaque):
         return node.create_handle()
 
     def edges(self) -> list[Edge]:
-        """Return which node holds whose handle: one Edge for each place where a handle was found."""
+        """Return the graph's edges: one for each place in a node's arguments where a handle was found."""
         return list(self.graph().edges)
 
     def graph(self) -> Graph:
@@ -298,7 +300,7 @@ def make_program(*nodes: Node[Any], name: str = "program") -> Program:
 
 
 def checked_modules(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of modules as a tuple, or raise DefinitionError if one is not a module's name."""
+    """Return the names as a tuple. Raise DefinitionError if one of them cannot be the name of a module."""
     if isinstance(names, str) or not all(
         isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
         for name in names

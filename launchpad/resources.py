@@ -46,13 +46,14 @@ class Resources:
             sees only the GPUs that it was given: `lp.current().gpus`.
         memory: The memory limit in bytes, or as text with a unit: `"4GiB"` is 4 × 2**30, `"500MB"` is
             500 × 10**6. None means no limit.
-        accelerator: A part of the GPUs' name, such as `"A100"`, in upper or lower case. None means any GPU.
+        accelerator: A part of the GPUs' name, such as `"A100"`; upper or lower case doesn't matter. None
+            means any GPU.
         env: Environment variables, set before the worker imports any of your code.
         python: Another interpreter to run the worker with; it must have launchpad and your code.
-        labels: Labels that a host must have; no effect if there is only one host.
+        labels: Labels that a host must have. They have no effect if there is only one host.
         placement: How the workers of the group are placed on several hosts. `pack` (on few hosts) and
-            `spread` (on many) are preferences; `strict_pack` (all on one host) and `strict_spread` (each
-            on its own) are errors if they are not possible.
+            `spread` (on many) are preferences. `strict_pack` (all on one host) and `strict_spread` (each on a
+            host of its own) are requirements: if they can't be met, the launch fails.
     """
 
     cpus: float | None = None
@@ -106,7 +107,7 @@ class Resources:
         return None if self.memory is None else _bytes_in(self.memory)
 
     def asked(self) -> str:
-        """Return a short description of what is requested of a host; empty if nothing is."""
+        """Return a short description of what the worker needs from a host; empty if it needs nothing."""
         parts = [
             self.cpus is not None and formatting.counted(self.cpus, "CPU"),
             self.gpus > 0

@@ -25,16 +25,16 @@ class RestartPolicy:
     """The rules by which workers of a group are started again.
 
     Without a policy, a failure ends the program. With `lp.RestartPolicy()`, a worker that fails is started
-    again, at most three times a minute; one more failure ends the program, and the report lists all of them.
+    again, at most three times a minute. One more failure ends the program, and the report lists all failures.
 
     Example:
         with program.group("actor", restart=lp.RestartPolicy(max_restarts=10, within_s=60)):
           for seed in range(8):
             program.add_node(lp.PyClassNode(Actor, learner, seed))
 
-    A call to a worker that is being restarted waits; a call that was in flight raises OutcomeUnknown. Clients
-    reconnect by themselves. A worker is not started again if it raised `lp.DoNotRestart`, exited with a code
-    from 42 to 49, or could not import its code.
+    A call to a worker that is being restarted waits. A call that was in flight when the worker ended raises
+    OutcomeUnknown. Clients reconnect by themselves. A worker is not started again if it raised
+    `lp.DoNotRestart`, exited with a code from 42 to 49, or could not import its code.
 
     The policy follows Erlang/OTP's supervisors: `mode` is the child's restart type (temporary, transient,
     permanent), `max_restarts` and `within_s` are the restart intensity, and `scope` is the strategy
@@ -52,9 +52,9 @@ class RestartPolicy:
             log and it is killed, which counts as a failure. None means no limit.
         stop_grace_s: Seconds a worker of this group may take to stop; overrides
             --lp_termination_notice_secs. Negative means no limit.
-        save_every_s: Seconds between calls of the object's `save()`, made by another thread while other
-            methods run. Without it, `save()` is called when a worker is stopped to be started again, and with
-            `launch(state=…)` whenever a worker ends without a failure.
+        save_every_s: Seconds between calls of the object's `save()`, which another thread makes while other
+            methods run. If it is None, `save()` is called when a worker is stopped to be started again, and
+            with `launch(state=…)` whenever a worker ends without a failure.
         heartbeat_s: Seconds that a `run()` may go without calling `lp.heartbeat()`. After that, the worker's
             stacks are written to its log and it is killed, which counts as a failure. A worker that only
             serves is not watched.

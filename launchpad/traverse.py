@@ -1,4 +1,4 @@
-"""A walk through a node's arguments, which finds handles, and the path to a value that cannot be sent.
+"""A walk through a node's arguments. It finds handles, and the path to a value that cannot be sent.
 
 `children` lists the objects that an object holds, each with the Python expression that leads to it. `walk`
 follows them without recursion, so that deep nesting is safe. It never calls user code: it reads `__dict__`
@@ -31,7 +31,7 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object found on a walk, and the way to it as a linked list (cheap to make, rarely printed)."""
+    """An object found on a walk, and the path to it as a linked list (cheap to make, rarely printed)."""
 
     value: Any
     step: str
@@ -40,7 +40,7 @@ class Found:
 
     @property
     def path(self) -> str:
-        """The path from the root, `learner-0.args[1].cfg`; a path of over 20 steps lacks its middle."""
+        """The path from the root, `learner-0.args[1].cfg`. Its middle is left out if it has over 20 steps."""
         steps: list[str] = []
         place: Found | None = self
         while place is not None:
@@ -53,9 +53,10 @@ class Found:
 
 
 def walk(root: Any, name: str = "", stop_at: tuple[type, ...] = ()) -> Iterator[Found]:
-    """Find every object reachable from `root`, each once, parents before children, without atoms.
+    """Yield each object that is reachable from `root` once, parents before children.
 
-    Don't look into objects of the types in `stop_at`, nor into an `Opaque`.
+    Numbers, text, classes and other atoms are left out. Objects of the types in `stop_at`, and `Opaque`
+    objects, are yielded, but not looked into.
     """
     visited: set[int] = set()
     # Keep what was seen: ids are unique only while their objects exist.
@@ -78,9 +79,9 @@ def walk(root: Any, name: str = "", stop_at: tuple[type, ...] = ()) -> Iterator[
 
 
 def contains_itself(root: Any, name: str = "") -> Found | None:
-    """Find a list, tuple, deque, dict or set that holds itself, directly or through others of these.
+    """Find a list, tuple, deque, dict or set that contains itself, directly or through other containers.
 
-    Return None if no container does. Other objects may refer to each other.
+    Return None if there is no such container. Other kinds of objects may refer to each other.
     """
     open_ids: set[int] = set()
     closed_ids: set[int] = set()

@@ -25,8 +25,8 @@ class Detached:
         detached = lp.launch(program, "ray", detach=True)
         print(detached.run_id)                    # python -m launchpad logs RUN_ID learner
 
-    Methods may be called from any thread. They raise LaunchError if the program can no longer be reached:
-    because it ended a while ago, or its launcher was killed, and all workers with it.
+    Methods may be called from any thread. They raise LaunchError if the program can no longer be reached,
+    because it ended a while ago, or because its launcher was killed, and with it all workers.
 
     Args:
         record: The record of the run.
@@ -59,7 +59,7 @@ class Detached:
         """Block until the program has ended.
 
         Raises:
-            ProgramFailed: a worker failed; its text is the whole report.
+            ProgramFailed: a worker failed; the error's text is the whole report.
             TimeoutError: the program did not end in time.
         """
         check_timeout(timeout_s)
@@ -76,7 +76,7 @@ class Detached:
         return bool(self._ask("wait", 0.0))
 
     def ask_to_stop(self, at_once: bool = False) -> None:
-        """Ask the program to stop, and wait for nothing."""
+        """Ask the program to stop, without waiting."""
         self._ask("stop", at_once)
 
     def stop(self, *, at_once: bool = False) -> None:
@@ -86,7 +86,7 @@ class Detached:
             continue
 
     def ask_to_restart(self, worker: str) -> None:
-        """Ask for a worker to be restarted, as `Running.restart` does, and wait for nothing.
+        """Ask for a worker to be restarted, as `Running.restart` does, but without waiting.
 
         Raises:
             KeyError: there is no such worker.
@@ -108,7 +108,7 @@ class Detached:
         return str(self._ask("logs", worker, offset))
 
     def stacks(self, workers: list[str]) -> dict[str, str]:
-        """Return worker → what its threads are doing."""
+        """Return, by worker, what the worker's threads are doing."""
         return dict(self._ask("stacks", workers))
 
     def __repr__(self) -> str:

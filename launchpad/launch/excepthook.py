@@ -2,7 +2,7 @@
 
     KeyboardInterrupt
       unwinds the script                    nothing is printed
-      hits a callback of the interpreter    is raised again a moment later (there it would be lost)
+      hits a callback of the interpreter    would be lost there, so it is raised again a moment later
 
 `import launchpad` begins with this file, which imports nothing, so that the hooks cover nearly all of the
 import.
@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import sys
 
-# Type checkers read this name as True. To import `typing` takes milliseconds.
+# Type checkers read this name as True. Importing `typing` takes milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType, TracebackType
     from typing import Any
 
 waits_for_programs: set[CodeType] = set()
-"""Callbacks of the interpreter after which atexit stops the programs, so that no second Ctrl-C is needed."""
+"""Callbacks of the interpreter that may lose a KeyboardInterrupt: atexit stops the programs after them."""
 
 
 def install() -> None:
-    """Put the hooks before those that are there. The latter get everything else."""
+    """Install the hooks. They pass everything else on to the hooks that were there before."""
     excepthook = sys.excepthook
     unraisablehook = sys.unraisablehook
 
@@ -32,9 +32,9 @@ def install() -> None:
     ) -> Any:
         if not isinstance(error, KeyboardInterrupt) or hasattr(sys, "ps1"):
             return excepthook(kind, error, traceback)
-        # Without a program to stop, only the interpreter's own end is left to be interrupted.
+        # If there is no program to stop, only the interpreter's own shutdown is left to interrupt.
         if "launchpad.launch.script_exit" not in sys.modules:
-            # Not `signal`: after an import that runs `exec`, the interpreter no longer exits with 130.
+            # Don't import `signal`: that runs `exec`, after which the interpreter no longer exits with 130.
             import _signal  # type: ignore[import-not-found]
 
             if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:

@@ -1,13 +1,14 @@
 """Hooks that launchpad puts before the interpreter's own steps at the end of a script.
 
-    sys.exit(running)      is like a last line that launches: absl's `app.run(lambda _: lp.launch(program))`
-    threading._shutdown    is what the interpreter calls, by this name, when the last line has run. The hook
+    sys.exit(running)      counts as a last line that launches: absl calls it so for a script's
+                           `app.run(lambda _: lp.launch(program))`.
+    threading._shutdown    is called by the interpreter, by this name, when the last line has run. The hook
                            waits for programs first. Once the interpreter's own function has begun, modules
                            like `concurrent.futures.process` cannot be imported, and executors refuse jobs.
                            Workers that are threads need both.
 
-`import launchpad` installs them, since absl looks `sys.exit` up before it calls the function that launches,
-and a thread may launch after the last line has run.
+`import launchpad` installs the hooks, since absl looks `sys.exit` up before it calls the function that
+launches, and a thread may launch after the last line has run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import threading
 
 from launchpad.launch.excepthook import waits_for_programs
 
-# Type checkers read this name as True. To import `typing` takes as long as all else here.
+# Type checkers read this name as True. Importing `typing` takes as long as everything else here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
@@ -27,7 +28,7 @@ _SCRIPT_EXIT = "launchpad.launch.script_exit"
 
 
 def install() -> None:
-    """Put the hooks before the functions that are there."""
+    """Install the hooks in front of the functions that are there."""
     private: Any = threading
     sys_exit = sys.exit
     shutdown = private._shutdown
@@ -58,11 +59,11 @@ def install() -> None:
 def _may_launch_later() -> bool:
     """Return True if a thread of a script, not of a worker, outlives the last line.
 
-    It may still launch a program, and a launch imports a lot.
+    That thread may still launch a program, and a launch imports a lot.
     """
     main = threading.main_thread()
     if all(thread.daemon or thread is main for thread in threading.enumerate()):
-        # Nothing is imported here: dataclasses run `exec`, and after that Ctrl-C no longer exits with 130.
+        # Import nothing up to here: dataclasses run `exec`, and after that Ctrl-C no longer exits with 130.
         return False
     from launchpad.runtime import context
 

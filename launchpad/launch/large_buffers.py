@@ -2,13 +2,13 @@
 
     the script's array ── planned ──▶ LargeBuffer ── written once ──▶ file in memory ── mapped ──▶ workers
 
-However many nodes are given an array, its bytes are in the plan once, and in the file once. A worker maps
-them privately (copy on write): it shares what it only reads with all others, and what it writes is its own.
-Each attempt maps them again, and so begins with what the array held at the launch.
+The plan and the file each contain the bytes of an array once, however many nodes are given the array. A
+worker maps the bytes privately (copy on write): it shares what it only reads with all other workers, and what
+it writes is its own. Each attempt maps the bytes again, and so begins with what the array held at the launch.
 
-For processes, the buffers are in the file with their specs, into which the launch writes all of them at once.
-If a plan is read again and again, as for threads and on clusters, it has a file of its own (`keep_copies`).
-So has a process that is the host of several workers: their forkservers inherit the file.
+With local processes, the launch writes all buffers at once, into the file with the workers' specs. A plan
+that is read repeatedly, as with threads and on clusters, has a file of its own (`keep_copies`). A process
+that is the host of several workers also has such a file, and their forkservers inherit it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.shm import segments
 
 LARGE = 1 << 20
-"""The size in bytes from which on a buffer is worth a mapping. A smaller one is in the payload."""
+"""The smallest buffer, in bytes, that is worth a mapping. The payload contains smaller buffers itself."""
 
 _logger = logging.getLogger("launchpad.launch")
 
@@ -46,7 +46,7 @@ class LargeBuffer:
     """The bytes of one array, as the launching script's process has them.
 
     Args:
-        memory: The array's own memory, at first. This keeps it alive, but does not keep it from changing.
+        memory: The array's own memory, which is used at first. It is kept alive, but it may still change.
 
     Attributes:
         nbytes: The number of bytes, which is known even after the memory was released.
@@ -59,7 +59,7 @@ class LargeBuffer:
 
     @property
     def in_file(self) -> BufferInFile | None:
-        """The place of the bytes in a file of their own; None if they aren't in one."""
+        """The place of the bytes in a file of their own; None if they have no file."""
         return None if self._kept is None else self._kept[1]
 
     @property
@@ -78,7 +78,7 @@ class LargeBuffer:
         self._memory = memoryview(bytes(self._memory))
 
     def release(self) -> None:
-        """Release the memory, the array's or the file's. It cannot be read any more."""
+        """Release the memory of the array or the file. The bytes cannot be read any more."""
         self._memory = memoryview(b"")
         self._kept = None
 
@@ -100,7 +100,7 @@ class BufferInFile:
     """The bytes of one array, in a file that is open here.
 
     Attributes:
-        offset: The place where they begin, which `aligned` has returned.
+        offset: The position of the first byte, as `aligned` has returned it.
     """
 
     fd: int
@@ -134,7 +134,7 @@ class BufferInFile:
 
 
 class KeptFile:
-    """A file in memory. It is closed when nothing refers to this object any more. Raises OSError."""
+    """A file in memory, closed when nothing refers to this object any more. Raises OSError."""
 
     def __init__(self, size: int) -> None:
         self.fd = segments.create_file(size)
@@ -148,7 +148,7 @@ class KeptFile:
 
 
 def keep_copies(large_buffers: Sequence[LargeBuffer]) -> None:
-    """Copy these buffers once, so that they stay as they are now: into a file, if one can be made."""
+    """Copy the buffers, into one file if possible, so that later changes of the arrays have no effect."""
     offsets = []
     end = 0
     for buffer in large_buffers:
@@ -168,5 +168,5 @@ def keep_copies(large_buffers: Sequence[LargeBuffer]) -> None:
 
 
 def aligned(offset: int) -> int:
-    """Return the first offset from this one on where a buffer may begin in a file."""
+    """Round an offset up to the next one at which a buffer may begin in a file."""
     return -(-offset // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-# Type checkers read this name as True. To import `typing` takes as long as all else here.
+# Type checkers read this name as True. Importing `typing` takes as long as everything else here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import unittest
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 _QUIET = "output_to_files"
 _TERMINALS = ("current_terminal", _QUIET)
 _STATUS_LINES = "launchpad.view.status_lines"
-"""The view of status lines. Views are a layer above the launch, so it is loaded by name."""
+"""The view of status lines. Views are a layer above the launch, so this one is loaded by name."""
 
 _LOG_LEVEL = "LP_LOG_LEVEL"
-"""The environment variable for --lp_log_level, where a script's flags can't be given."""
+"""The environment variable to use instead of --lp_log_level where a script can't be given flags."""
 
 
 def plan(
@@ -52,7 +52,8 @@ def plan(
         print(lp.plan(program, "kubernetes", image="registry.example.org/me/project:3").to_yaml())
 
     Raises:
-        DefinitionError: there is a mistake in the program; the text has the node's label and the path to it.
+        DefinitionError: there is a mistake in the program; the text has the node's label and the path to the
+            mistake.
     """
     from launchpad.launch import registry
     from launchpad.launch.planning import planner
@@ -138,11 +139,11 @@ def launch(
             `output_to_files` for nowhere else. The default is the environment variable
             LAUNCHPAD_LAUNCH_LOCAL_TERMINAL, else `current_terminal`. Tests print nothing.
         restart: What happens when a worker ends: one policy for all groups, or label → policy. It replaces
-            the group's own.
-        resources: Label → Resources. They replace all that the group itself was given.
-        state: A folder, or a URL that fsspec opens, in which workers save. A launch with the same folder
-            goes on where this one ended. While one runs, another one with this folder is refused. See
-            docs/state.md.
+            the group's own policy.
+        resources: Label → Resources. They replace all resources that the group itself was given.
+        state: A folder, or a URL that fsspec opens, in which workers save their state. A later launch with
+            the same folder goes on where this one ended. While a program uses the folder, another launch with
+            it is refused. See docs/state.md.
         preload: Modules that are imported once, before workers are forked, such as `["torch"]`; or label →
             modules.
         pdb: If True, a worker that fails waits until a user has looked at its exception with
@@ -151,8 +152,8 @@ def launch(
         view: `browser` shows the program as `launchpad view` does. `terminal` shows lines at the bottom of
             the terminal: workers, restarts, the busiest edges. It shows nothing if there is no terminal. The
             default is the flag --lp_view. A detached program can have no view.
-        detach: If True, the program runs on when the script has ended, on a cluster (`ray`, `kubernetes`).
-            `python -m launchpad ps`, `logs` and `stop` find it again.
+        detach: If True, the program runs on a cluster (`ray`, `kubernetes`), and goes on when the script has
+            ended. `python -m launchpad ps`, `logs` and `stop` find it again.
         xm_resources: An option for another company's cluster. Only None is accepted.
         options: Further options of the launch type: `image=…` for `kubernetes`; see its page in docs/.
             Options that mean nothing here, `compat.MEANINGLESS`, are ignored.
@@ -186,7 +187,7 @@ def launch(
     name = registry.launch_type_name(launch_type)
     _warn_of_a_flag_without_effect(name)
     _open_standard_streams()
-    # Before a process is started early, because that takes over the settings of `logging`.
+    # Set this before a process is started early, because that process takes over the settings of `logging`.
     own_log.set_level(_log_level().upper())
     with registry.started_early(name) as early:
         # The code below imports a lot. The process that was started early does so at the same time.
@@ -209,12 +210,12 @@ def launch(
 def _warn_of_a_flag_without_effect(launch_type: str) -> None:
     """Warn if --lp_launch_type has no effect, because the script itself names another launch type.
 
-    The script may have an option of the same name, which then has its default.
+    If the script has an option of the same name, that option then has its default.
     """
     from launchpad import command_line
     from launchpad.runtime import context
 
-    # In a worker: the flag was for the launch of the script.
+    # A worker that launches a program doesn't warn: the flag was for the launch of the script.
     if context.try_current() is not None:
         return
     flag = command_line.remembered().get(command_line.LAUNCH_TYPE.name)
@@ -258,10 +259,10 @@ def _replaces_threads() -> str:
 
 
 def _importer() -> str:
-    """Describe this process if it only imports the code that launches now; else return an empty text.
+    """Describe this process if it should only import the code that now launches; else return an empty text.
 
-    A process that a program started imports the program's code. If it launched the program again, the
-    processes of that would launch it once more, without end.
+    A process that a program started imports the program's code. If that import launched the program again,
+    the new processes would launch it once more, without end.
     """
     from launchpad.runtime import context
 
@@ -338,7 +339,7 @@ def run(
     timeout_s: float | None = None,
     **options: Any,
 ) -> dict[str, list[Any]]:
-    """Run a program to its end, and return what its workers returned: group → values, by replica.
+    """Run a program to its end. Return, for each group, the list of what its replicas returned.
 
     `Running.results` describes the values.
 

@@ -1,4 +1,4 @@
-"""The plan: what will run, where it can be reached and with what, as data that can be printed.
+"""The plan: the workers that will run, with their endpoints and resources, as data that can be printed.
 
 Program ──plan──▶ LaunchPlan, with a WorkerPlan for each worker ──launch──▶ WorkerSpec ──▶ …
 """
@@ -27,9 +27,9 @@ class ProcessPlan:
     """The start of a worker's process.
 
     Attributes:
-        env, args: Environment variables and command-line flags of its own.
-        python: Another interpreter to run it with; empty for the launcher's.
-        preload: Modules that are imported before it is forked.
+        env, args: The process's own environment variables and command-line flags.
+        python: Another interpreter to run the process with; empty for the launcher's interpreter.
+        preload: Modules that are imported before the process is forked.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -43,12 +43,13 @@ class WorkerPolicy:
     """The rules for a worker: how it serves, when it ends, and what follows.
 
     Attributes:
-        restart: When it is started again, and how often.
-        main: True if the program ends when it and the others of main groups have ended.
-        ordering: The order of its server's calls; None if they are served as they come.
-        serves_until: How long it goes on serving when its own work has ended; see `Program.group`.
-        stops_last: True if it is asked to stop after the others.
-        pdb: True if it waits for `launchpad attach` when it fails.
+        restart: When the worker is started again, and how often.
+        main: True if the worker is in a main group. When all workers of main groups have ended, the program
+            ends.
+        ordering: The order in which its server serves calls; None if that is the order in which they come.
+        serves_until: How long the worker goes on serving when its own work has ended; see `Program.group`.
+        stops_last: True if the worker is asked to stop after the others.
+        pdb: True if the worker waits for `launchpad attach` when it fails.
     """
 
     restart: RestartPolicy = NO_RESTARTS
@@ -64,8 +65,8 @@ class Payload:
     """The pickled code and data of a worker.
 
     Attributes:
-        stream: Its executable.
-        buffers: The bytes of large arrays, which the stream refers to, in the order in which it does.
+        stream: The worker's executable.
+        buffers: The bytes of large arrays, in the order in which the stream refers to them.
         setup: Functions that run first, pickled.
     """
 
@@ -88,13 +89,13 @@ class WorkerPlan:
             print(worker.name, worker.kind, worker.calls, worker.gpus)
 
     Attributes:
-        name: Unique in the program: `actor-3`; `trainer-0.1` for a part of a colocation.
-        kind: The node as a person would write it, `CourierNode(Actor)`.
+        name: The name, unique in the program: `actor-3`; `trainer-0.1` for a part of a colocation.
+        kind: A short form of the node's constructor, such as `CourierNode(Actor)`.
         calls: The workers whose handles it holds.
         endpoints: Address name → endpoint, for the addresses it owns.
-        resources: What its group asks for.
-        gpus: The devices that it was given, as they stand in CUDA_VISIBLE_DEVICES. If Ray assigns them, only
-            the worker itself can see which.
+        resources: The resources that its group asks for.
+        gpus: The GPUs that the worker was given, in the form of CUDA_VISIBLE_DEVICES. If Ray assigns the
+            GPUs, only the worker itself can see which.
         cpus: The numbers of the CPUs that it may run on; empty for any.
     """
 
@@ -116,7 +117,7 @@ class WorkerPlan:
 
     @property
     def colocation(self) -> str:
-        """The colocation that it is one process of, such as `trainer-0`; empty without a colocation."""
+        """The colocation of which this is one process, such as `trainer-0`; empty for other workers."""
         replica = f"{self.group}-{self.replica_index}"
         return replica if self.name.startswith(f"{replica}.") else ""
 
@@ -126,15 +127,15 @@ class WorkerPlan:
         return self.payload.nbytes
 
     def grace_s(self, usual_s: float) -> float:
-        """Return how long it may take to stop: what its policy says, else `usual_s`.
+        """Return how long the worker may take to stop: what its policy says, else `usual_s`.
 
-        A negative number means as long as it takes.
+        A negative number means that there is no limit.
         """
         own_s = self.policy.restart.stop_grace_s
         return usual_s if own_s is None else own_s
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the pickled data in one flat dict, with the size of the payload."""
+        """Return everything except the pickled data in one flat dict, with the size of the payload."""
         values = {**vars(self), **vars(self.process), **vars(self.policy)}
         plain = {
             name: _plain(value)
@@ -152,19 +153,20 @@ class WorkerPlan:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All workers of a program on one backend. `lp.plan` makes it. Nothing has been started.
+    """All workers of a program on one backend, as `lp.plan` returns them. Nothing has been started.
 
     Example:
         print(lp.plan(program, "local_mp"))
         json.dump(lp.plan(program, "local_mp").to_dict(), file)
 
     Attributes:
-        workers: In the order in which they are started.
-        uids: Address uid → address name: how a handle in the launching script finds its endpoint.
+        workers: The workers, in the order in which they are started.
+        uids: Address uid → address name. With it, a handle in the launching script finds its endpoint.
         client_options: Address name → the options that its node sets for clients.
         modules: Modules of launchpad that workers need. A forkserver imports them once.
-        state: The path or URL of the folder in which its workers save; empty for one beside the logs.
-        notes: What the user should know about it, a line each.
+        state: The path or URL of the folder in which workers save their state; empty for a folder beside the
+            logs.
+        notes: What the user should know about the plan, a line each.
     """
 
     program: str
@@ -178,7 +180,7 @@ class LaunchPlan:
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """The modules that any of its workers wants imported before it is forked."""
+        """The modules that must be imported before some worker is forked."""
         return tuple(dict.fromkeys(m for w in self.workers for m in w.process.preload))
 
     @property
@@ -189,7 +191,7 @@ class LaunchPlan:
 
     @property
     def groups(self) -> dict[str, list[WorkerPlan]]:
-        """Label → its workers."""
+        """The workers of each group, by label."""
         groups: dict[str, list[WorkerPlan]] = {}
         for worker in self.workers:
             groups.setdefault(worker.group, []).append(worker)
@@ -197,17 +199,17 @@ class LaunchPlan:
 
     @property
     def endpoints(self) -> dict[str, str]:
-        """Address name → endpoint, of all workers."""
+        """The endpoints of all workers, by address name."""
         return {name: at for worker in self.workers for name, at in worker.endpoints.items()}
 
     @property
     def buffer_files(self) -> list[int]:
-        """The descriptors of the files that hold buffers already, so that forkservers inherit them."""
+        """The descriptors of files that already hold buffers. Forkservers inherit these descriptors."""
         places = (buffer.in_file for buffer in self.large_buffers)
         return sorted({place.fd for place in places if place is not None})
 
     def release_buffers(self) -> None:
-        """Release the memory that its payloads refer to. No worker can be started from this plan any more."""
+        """Release the memory that the payloads refer to. No worker can be started from this plan any more."""
         for buffer in self.large_buffers:
             buffer.release()
 
@@ -215,7 +217,7 @@ class LaunchPlan:
         """Return the worker with this name.
 
         Raises:
-            KeyError: no worker has it.
+            KeyError: no worker has this name.
         """
         for worker in self.workers:
             if worker.name == name:
@@ -223,7 +225,7 @@ class LaunchPlan:
         raise KeyError(f"program {self.program!r} has no worker {name!r}")
 
     def graph(self) -> Graph:
-        """Return the graph of its workers, and which of them calls which, as `Program.graph()` does."""
+        """Return the graph of the workers and of the calls between them, as `Program.graph()` does."""
         nodes = tuple(
             Vertex(w.name, w.group, w.kind, w.added_at, "colocation" if w.colocation else "")
             for w in self.workers
@@ -243,10 +245,10 @@ class LaunchPlan:
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_yaml(self) -> str:
-        """Return the cluster's objects for this plan, as `kubectl apply -f -` takes them.
+        """Return the cluster's objects for this plan, in the form that `kubectl apply -f -` takes.
 
         Raises:
-            DefinitionError: its launch type makes no such objects.
+            DefinitionError: the plan's launch type doesn't make cluster objects.
         """
         raise DefinitionError(
             f"only a plan for 'kubernetes' has manifests, not one for {self.launch_type!r}; to_json() gives"
@@ -254,7 +256,7 @@ class LaunchPlan:
         )
 
     def shown(self) -> str:
-        """Return what `python -m launchpad plan` prints: this table, or what an engine would be given."""
+        """Return what `python -m launchpad plan` prints: this table, or the objects for a cluster."""
         return str(self)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Launch type → backend. This is the only place that names the backends.
+"""The backends by launch type. No other place names the backends.
 
 A package adds a backend of its own with an entry point in its pyproject.toml. Nothing in launchpad changes:
 
@@ -41,7 +41,7 @@ _STARTED_EARLY = {
     "local_mp": "launchpad.launch.backends.processes.forkserver_handle",
     "test_mp": "launchpad.launch.backends.processes.forkserver_handle",
 }
-"""Launch type → a module. A launch calls its `start` first, and gives the result to the backend."""
+"""Launch type → a module. A launch calls the module's `start` first, and gives the result to the backend."""
 
 _LOCAL = ("local_mt", "local_mp", "test_mt", "test_mp")
 
@@ -126,13 +126,13 @@ def target_of(name: str) -> str:
 
 @contextlib.contextmanager
 def started_early(name: str) -> Iterator[Any]:
-    """Start what takes a while and depends on no plan, so that it comes up while the plan is made.
+    """Start a process that needs no plan, so that it comes up while the plan is made.
 
-    Yields None for a launch type that has nothing of that kind. What was started and not used is ended
-    when the block ends.
+    Yield what stands for the process, or None if the launch type has no such process. If the process has not
+    been used when the block ends, it is ended.
 
     Raises:
-        LaunchError: it cannot be started.
+        LaunchError: the process cannot be started.
     """
     if name not in _STARTED_EARLY:
         yield None

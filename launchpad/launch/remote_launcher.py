@@ -1,4 +1,4 @@
-"""The launcher of a detached program. It launches instead of the script, and serves requests from then on.
+"""The launcher of a detached program. It launches the program instead of the script, then serves requests.
 
 script ── plan ──▶ RemoteLauncher, in a process of the cluster ── supervises ──▶ workers
 python -m launchpad, Detached ── status, stop, logs, … ──▶ RemoteLauncher
@@ -26,7 +26,7 @@ from launchpad.telemetry.trace import Trace
 
 
 class RemoteLauncher:
-    """The launcher of one program. It prints to `stream` what a script would; nowhere if that is None.
+    """The launcher of one program. It prints to `stream` what a script would print; with None, nothing.
 
     `Detached` calls its methods by name. They may be called from any thread.
     """
@@ -40,7 +40,7 @@ class RemoteLauncher:
         """Launch the program, and return the record of the run.
 
         Raises:
-            LaunchError: it could not be launched, and nothing is left running.
+            LaunchError: the program could not be launched, and nothing is left running.
         """
         run = RunDirectory.create(plan.program)
         output = Output(run, [worker.name for worker in plan.workers], self._stream)
@@ -49,7 +49,7 @@ class RemoteLauncher:
         return self._record
 
     def record(self) -> dict[str, Any]:
-        """Return the record of the run; empty if none was begun."""
+        """Return the record of the run; empty if no run was begun."""
         return self._record
 
     def status(self) -> list[WorkerStatus]:
@@ -74,7 +74,7 @@ class RemoteLauncher:
         return self._begun().trace(seconds)
 
     def picture(self) -> dict[str, Any]:
-        """Return what `Picture.from_dict` draws. The run's record, which others have, does not contain it."""
+        """Return what `Picture.from_dict` draws. The run's record, which others have, lacks it."""
         return asdict(picture_of(self._begun().plan))
 
     def logs(self, worker: str, offset: int = 0) -> str:

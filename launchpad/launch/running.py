@@ -63,14 +63,14 @@ class Running:
     ProgramFailed if it had failed.
 
     Attributes:
-        plan: What was launched.
+        plan: The plan that was launched.
         run_id: The name of this run.
         log_directory: Where the logs of this run are.
-        overlay: What the terminal shows of it in addition to its output.
-        is_test: True if it belongs to a test, and ends with the script at the latest.
-        is_reported: True if it failed, and that was raised or printed.
-        is_asked: True if this script or Ctrl-C asked it to stop.
-        skips_grace: True if it was asked to stop at once.
+        overlay: What the terminal shows about the program in addition to its output.
+        is_test: True if the program belongs to a test, and ends with the script at the latest.
+        is_reported: True if the program failed, and the failure was raised or printed.
+        is_asked: True if this script or Ctrl-C asked the program to stop.
+        skips_grace: True if the program was asked to stop at once.
     """
 
     def __init__(self, plan: LaunchPlan, run: RunDirectory, runner: Runner, is_test: bool) -> None:
@@ -115,8 +115,8 @@ class Running:
             workers = backend.create_workers(plan, run, inbox.put)
             undo.callback(workers.close)
             try:
-                # After `create_workers`: from then on the backend removes the directory if this process is
-                # killed.
+                # Do this after `create_workers`: from then on, the backend removes the directory if this
+                # process is killed.
                 run.make_runtime()
             except OSError as error:
                 raise LaunchError(f"no directory for sockets: {error}") from error
@@ -135,7 +135,7 @@ class Running:
             running._publish(output, undo)
         except BaseException:
             if runner is not None and runner.thread.ident is not None:
-                # Its thread closes everything.
+                # # The runner's thread closes everything.
                 inbox.put(StopRequest("its launch was interrupted", at_once=True))
             else:
                 with contextlib.suppress(Exception):
@@ -186,7 +186,7 @@ class Running:
             return_on_first_completed: Return when the first of the workers has ended, instead of the last.
 
         Raises:
-            ProgramFailed: a worker failed; its text is the whole report.
+            ProgramFailed: a worker failed; the error's text is the whole report.
             TimeoutError: the program, or these workers, did not end in time.
             KeyError: there is no such group.
         """
@@ -217,12 +217,12 @@ class Running:
                 raise failure
 
     def results(self, label: str, timeout_s: float | None = None) -> list[Any]:
-        """Return what the workers of a group returned, from their functions or `run()`, by replica.
+        """Return the values that a group's functions or `run()` methods returned, by replica.
 
-        Waits until all of them have returned. For a worker that was restarted, the value is what its last
-        attempt returned. It is None for a worker that returned nothing, was stopped before it returned, or
-        only serves. For a colocation it is a tuple of what each of its nodes returned. Each call makes new
-        objects.
+        Wait until all workers of the group have returned. The value of a restarted worker is what its last
+        attempt returned. The value is None for a worker that returned nothing, was stopped before it
+        returned, or only serves. For a colocation, the value is a tuple of what each of its nodes returned.
+        Each call makes new objects.
 
         Example:
             running = lp.launch(program, "local_mp")
@@ -235,7 +235,7 @@ class Running:
         Raises:
             ProgramFailed: a worker failed.
             ResultError: a return value cannot be pickled, sent or unpickled; the text says why.
-            TimeoutError: some had not returned in time.
+            TimeoutError: some workers had not returned in time.
             KeyError: there is no such group.
         """
         states = [w for w in self._runner.states() if w.plan.group == label]
@@ -262,15 +262,16 @@ class Running:
     def edges(self, timeout_s: float = 10.0) -> Edges:
         """Return what has gone over the program's edges so far: calls, bytes, waiting, by caller and method.
 
-        Workers that run are asked now; those that have ended reported their counts at their end. After an
-        orderly end the counts are exact. The script's own calls are included, as their servers counted them.
-        See docs/edges.md.
+        Running workers are asked now. Workers that have ended reported their counts at their end. After an
+        orderly end the counts are exact. The script's own calls are included, as counted by the servers. See
+        docs/edges.md.
 
         Example:
             print(running.edges().of(server="learner"))
 
         Args:
-            timeout_s: How long workers may take to answer. For those that don't, their last counts are used.
+            timeout_s: How long workers may take to answer. For workers that don't, their last counts are
+                used.
         """
         return look.edges(*self._runner.inquiries.counts(timeout_s), self._runner.lifetime.uptime_s)
 
@@ -286,8 +287,8 @@ class Running:
             print(running.metrics().since(before).edges.total(server="learner").calls_per_s)
 
         Args:
-            timeout_s: How long workers may take to answer. Those that don't are named in `silent`, and have
-                their last known numbers.
+            timeout_s: How long workers may take to answer. Workers that don't are listed in `silent`, and
+                keep their last known numbers.
         """
         workers, silent = self._runner.inquiries.counts(timeout_s)
         rows = (look.of_worker(worker, is_silent=worker.name in silent) for worker in workers)
@@ -296,17 +297,17 @@ class Running:
         return Metrics(self.plan.program, self.run_id, uptime_s, uptime_s, tuple(rows), edges)
 
     def trace(self, seconds: float = 5.0) -> Trace:
-        """Record what the workers do for some seconds: calls, at both ends, waits, restarts.
+        """Record for some seconds what the workers do: both ends of each call, waits, restarts.
 
-        If there are many calls, only some are recorded. So a busy program slows down by a few percent during
-        the recording, and not at all before and after. See docs/traces.md.
+        If there are many calls, only some are recorded. During the recording, a busy program is a few percent
+        slower; before and after, it isn't slower at all. See docs/traces.md.
 
         Example:
             running.trace(5).save("trace.json")    # for https://ui.perfetto.dev
 
         Args:
-            seconds: How long to record, up to 60 s; less if the program ends. On Kubernetes 5 s more, since a
-                request takes up to that long to reach a worker.
+            seconds: How long to record, up to 60 s; less if the program ends. On Kubernetes it takes 5 s
+                more, since a request may take that long to reach a worker.
 
         Raises:
             ValueError: `seconds` is not positive, or too long.
@@ -344,7 +345,7 @@ class Running:
         )
 
     def note_if_endless(self) -> None:
-        """Tell the user, once all workers are ready, if nothing in the program will ever end it."""
+        """Once all workers are ready, tell the user if nothing in the program will ever end it."""
         self._runner.inbox.put(EndAwaited())
 
     def stop(
@@ -352,12 +353,13 @@ class Running:
     ) -> None:
         """Stop the program, and block until it has ended. A program that has ended is left alone.
 
-        Ctrl-C during this call ends the workers by force. One more Ctrl-C no longer waits for that.
+        Ctrl-C during this call ends the workers by force. After one more Ctrl-C, this call no longer waits
+        for that.
 
         Args:
             reason: Why, for the record.
             at_once: If True, workers get no time to stop by themselves, even if an earlier stop
-                gave them some.
+                gave them time.
 
         Raises:
             NotRunningError: this is a forked child of the launching process.
@@ -389,11 +391,11 @@ class Running:
         self._runner.restart(worker, reason)
 
     def ask_to_restart(self, worker: str, reason: str) -> None:
-        """Ask for a restart, as `restart` does, and wait for nothing."""
+        """Ask for a restart, as `restart` does, but without waiting."""
         self._runner.request_restart(worker, reason)
 
     def ask_to_stop(self, at_once: bool = False) -> None:
-        """Ask the program to stop, as Ctrl-C does, and wait for nothing, not even a lock.
+        """Ask the program to stop, as Ctrl-C does, without waiting for anything, not even a lock.
 
         Args:
             at_once: If True, workers get no time to stop by themselves.
@@ -411,7 +413,7 @@ class Running:
             self.overlay.close()
 
     def stop_and_wait(self) -> None:
-        """Stop the program. Then raise ProgramFailed if it failed and that was not reported before."""
+        """Stop the program. Then raise ProgramFailed if it failed and the failure was not reported before."""
         __tracebackhide__ = True
         self.stop()
         self.wait(raise_error=not self.is_reported)
@@ -437,7 +439,7 @@ class Running:
         return None
 
     def exit_status(self) -> int:
-        """Return the exit code for how the program ended; 0 if it ended well, or still runs.
+        """Return the exit code that says how the program ended; 0 if it ended well or still runs.
 
         A script whose last line is `lp.launch(program)` exits with this code. The codes are in
         docs/stopping_and_failures.md.
@@ -474,7 +476,7 @@ class Running:
         return rows
 
     def history(self) -> RunHistory:
-        """Return the last attempts of all workers, with when and how they began and ended, and the failures.
+        """Return when and how the last attempts of all workers began and ended, and the failures.
 
         When the program has ended, this is also in `history.json`, beside the logs.
         """
@@ -508,21 +510,23 @@ class Running:
         self._runner.add_thread(name, function)
 
     def crash(self, worker: str, why: str) -> str:
-        """Make a worker fail that is not a process of this host, for `lp.testing.KillWorkers`.
+        """Make a worker fail, for `lp.testing.KillWorkers`, unless it is a process of this host.
 
         A thread is interrupted, and that counts as a failure. Any other worker is killed.
 
         Returns:
-            How it was ended, `Stopped` or `SIGKILL`; empty if it is a process of this host, or does not run.
+            How the worker was ended, `Stopped` or `SIGKILL`; empty if it is a process of this host, or does
+                not run.
         """
         return self._runner.workers_of(worker).crash(worker, why)
 
     def client(self, label: str, index: int = 0) -> CourierClient[Any]:
-        """Return a client of a CourierNode, for the launching script; in a colocation, of the first one.
+        """Return a client of a CourierNode for the launching script; in a colocation, the first one's.
 
-        A node with a client class of its own gives that: a QueueNode, for example, an `lp.Queue`.
+        If the node has a client class of its own, the client is of that class: a QueueNode gives an
+        `lp.Queue`.
 
-        The client is the same as a worker gets for the node's handle: it has the node's
+        The client is like one that a worker gets for the node's handle: it has the node's
         `courier_client_kwargs`, and knows the methods that may run twice.
 
         Example:
@@ -582,7 +586,7 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: object
     ) -> None:
         if not self._runner.lifetime.is_here and error is not None:
-            # A forked child leaves the block, by sys.exit() or an error. The program is not its own.
+            # A forked child leaves the block, by sys.exit() or an error. The program belongs to its parent.
             return
         self.stop()
         if error is None:

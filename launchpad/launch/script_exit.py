@@ -1,21 +1,22 @@
-"""The end of a script, which waits for programs that still run, and makes how they ended the exit code.
+"""The end of a script: it waits for programs that still run. The exit code says how they ended.
 
     last line of the script
       → before threading ends   wait_for_all    wait, or stop if the script itself failed or was interrupted
-      → atexit                  _at_exit, _exit exit code ≠ 0 if a program failed and that was not reported
+      → atexit                  _at_exit, _exit exit code ≠ 0 if a program's failure was not reported
 
     SIGTERM, SIGHUP             on_signal       ask all programs to stop, unwind the script
 
-`exit_hooks` calls `wait_for_all`. The exit code can only be changed by exiting at once, so everything else
+`exit_hooks` calls `wait_for_all`. To change the exit code, the script must exit at once. So everything else
 that is registered with atexit is called first.
 
-The interpreter ends a thread that a worker leaves running, in C++ perhaps, in the middle of what it does. C++
-answers that with `terminate` (exit code 134). So the script also exits at once if there are threads of this
-kind and its exit code is known: what `sys.exit` was given, or 0 if its last line was reached.
+At its end, the interpreter ends each thread that a worker left running, in the middle of what the thread
+does. If that is C++ code, the C++ runtime calls `terminate` (exit code 134). So the script also exits at once
+if there are threads of this kind and the script's exit code is known: what `sys.exit` was given, or 0 if its
+last line was reached.
 
-Python 3.12.0 and 3.12.1 forbid new threads as soon as the last line has run, while programs in threads need
-them (python/cpython#113964, fixed in 3.12.2). So on these versions only, launchpad watches for the end of
-the main module's code through `sys.monitoring` (PEP 669), and waits for programs at that point.
+Python 3.12.0 and 3.12.1 forbid new threads as soon as the last line has run, but programs in threads need new
+ones (python/cpython#113964, fixed in 3.12.2). So on these versions only, launchpad watches for the end of the
+main module's code through `sys.monitoring` (PEP 669), and waits for programs at that point.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _wait_before_it_is_too_late() -> None:
 
 
 def _open_runs() -> list[Running]:
-    """Return the runs that are still to be waited for or reported."""
+    """Return the runs that must still be waited for or reported."""
     return [
         running
         for running in _runs
@@ -111,14 +112,14 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
     global _exit_code, _given_to_exit
     _given_to_exit = given_to_exit
     if _file is not None:
-        # The interpreter has removed it, but inspect and multiprocessing ask for it.
+        # The interpreter has removed `__file__`, but inspect and multiprocessing ask for it.
         vars(sys.modules["__main__"]).setdefault("__file__", _file)
     # The interpreter keeps the exception that ended a script where a debugger looks for it.
     error = error or getattr(sys, "last_value", None)
     code_of_signal = _exit_code
 
     def ask(at_once: bool) -> bool:
-        """Ask programs to stop; at once, if they were asked before. Return True if all were asked that."""
+        """Ask programs to stop, the second time at once. Return True if all had been told: at once."""
         runs = _open_runs()
         can_do_no_more = bool(runs) and all(running.skips_grace for running in runs)
         for running in runs:
@@ -147,10 +148,10 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
         if open_runs:
             for running in open_runs:
                 running.abandon()
-            # After one more Ctrl-C, the backend's lifeline ends what is left.
+            # After one more Ctrl-C, exit at once. The backend's lifeline ends what is left.
             _exit_now(_exit_code)
     if _exit_code and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Only the interpreter is left to be stopped. It would print where it was.
+        # Only the interpreter is left to interrupt, and it would print where it was.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if _exit_code or _left_threads():
         # Registered last, so that it is called first.
@@ -160,7 +161,7 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
 def on_signal(number: int, frame: FrameType | None) -> None:
     """Handle SIGTERM or SIGHUP while the script's own code runs, like one Ctrl-C.
 
-    It asks the programs to stop itself, before it raises. So no handler in the script can miss it.
+    This asks the programs to stop before it raises, so they stop even if the script catches the exception.
     """
     global _exit_code
     open_runs = _open_runs()
@@ -203,7 +204,7 @@ def _exit() -> None:
         flusher = threading.Thread(target=_flush_files, daemon=True)
         try:
             flusher.start()
-            # A thread that is left may be in the middle of a write, and hold up the flush.
+            # A thread that still runs may be in the middle of a write, and hold up the flush.
             flusher.join(_FLUSH_S)
         except RuntimeError:  # no new thread can be started
             _flush_files()
@@ -211,7 +212,7 @@ def _exit() -> None:
 
 
 def _left_threads() -> bool:
-    """Return True if workers that are threads themselves have left threads running."""
+    """Return True if threads are left in which workers ran."""
     return any(
         thread.daemon and getattr(thread, "launchpad_context", None) is not None
         for thread in threading.enumerate()
@@ -236,7 +237,8 @@ def _code_of_script() -> int | None:
 def _flush_files() -> None:
     """Flush all open files, as the interpreter would."""
     for file in gc.get_objects():
-        # Ask for its type: isinstance() also reads `__class__`, which runs foreign code if it is a property.
+        # Use type(), because isinstance() also reads `__class__`, which runs foreign code if it is a
+        # property.
         if issubclass(type(file), (io.TextIOWrapper, io.BufferedWriter)):
             with contextlib.suppress(Exception):
                 file.flush()
@@ -250,7 +252,7 @@ def _exit_now(code: int) -> None:
 
 
 def _at_exit() -> None:
-    """Wait for programs that a thread launched after the script's end, and for those of a wait cut short."""
+    """Wait for programs that a thread launched after the script's end, or whose wait was cut short."""
     if any(not running.is_done for running in _runs):
         wait_for_all(KeyboardInterrupt())
     for running in [running for running in _open_runs() if running.is_done]:

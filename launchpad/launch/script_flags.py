@@ -1,9 +1,9 @@
 """Launchpad's flags in a script whose own parser reads the command line.
 
-    absl                           reads them itself, `launchpad.flags`
-    argparse                       `add_flags(parser)`: the parser reads them, and has them in its help
-    click, typer, hydra, tyro      would refuse them; taken out of `sys.argv` as soon as one is imported
-    any other                      `take_flags()` does the same
+    absl                           reads them itself, through `launchpad.flags`
+    argparse                       `add_flags(parser)`: the parser reads them, and shows them in its help
+    click, typer, hydra, tyro      would refuse them; taken out of `sys.argv` when the parser is imported
+    any other                      `take_flags()` takes them out of `sys.argv`
 
 See docs/decisions/0034_flags_beside_other_parsers.md.
 """
@@ -16,7 +16,7 @@ from launchpad import command_line
 from launchpad.errors import DefinitionError
 from launchpad.runtime import import_hook
 
-# Type checkers read this name as True. To import `typing` takes milliseconds.
+# Type checkers read this name as True. Importing `typing` takes milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 REFUSING = ("click", "hydra", "typer", "tyro")
-"""Parsers that refuse flags which the script has not declared, and cannot be given more from outside."""
+"""Parsers that refuse flags which the script has not declared, and to which launchpad can't add its own."""
 
 _NOT_GIVEN = ""
 
 
 def take_from_parsers_that_refuse_them() -> None:
-    """Take the flags out of `sys.argv` when one of `REFUSING` is imported; or now, if one has been.
+    """Take the flags out of `sys.argv` when one of `REFUSING` is imported; now, if one already is.
 
     Raises:
         SystemExit: a flag is wrong. The reason has been printed, as a parser would print it.
@@ -41,7 +41,7 @@ def take_from_parsers_that_refuse_them() -> None:
 
 def _take_as_a_parser_would() -> None:
     try:
-        # A flag that is nearly one of ours may be the script's. If it is not, the parser says so.
+        # Accept a flag that is nearly one of launchpad's: it may be the script's. If not, the parser says so.
         _take()
     except DefinitionError as error:
         print(f"{sys.argv[0]}: error: {error}", file=sys.stderr)
@@ -52,7 +52,7 @@ def take_flags() -> None:
     """Take launchpad's flags out of `sys.argv`, and let `lp.launch`, `lp.run` and `lp.plan` use them.
 
     This is for a script whose parser would refuse them. If the script imports click, typer, hydra or tyro,
-    launchpad does it by itself. For argparse there is `lp.add_flags`, and absl knows the flags.
+    launchpad does this by itself. For argparse there is `lp.add_flags`, and absl knows the flags anyway.
 
     Example:
         import sys
@@ -61,7 +61,7 @@ def take_flags() -> None:
         own = sys.argv[1:]          # without `--lp_launch_type=local_mp`
 
     Raises:
-        DefinitionError: a flag has a wrong value, or is nearly one of them. `sys.argv` is not changed.
+        DefinitionError: a flag has a wrong value, or is nearly one of launchpad's. `sys.argv` is not changed.
     """
     command_line.refuse_mistyped(sys.argv[1:], "lp_")
     _take()
@@ -85,7 +85,7 @@ def _take() -> None:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add launchpad's flags to a parser of argparse, in a group of their own in its help.
+    """Add launchpad's flags to an argparse parser, as a group of their own in the help.
 
     `lp.launch`, `lp.run` and `lp.plan` use the command line that the parser parsed last. The parser also
     returns the values, as `lp_launch_type` and so on. A flag that is not given is None.
@@ -125,7 +125,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     for flag in command_line.ALL:
         group.add_argument(
             f"--{flag.name}",
-            # Each parse calls this with the text of the flag; without one, with a default that is a string.
+            # Each parse calls this with the flag's text, or with the default if that is a string and there is
+            # no flag.
             type=converter(flag),
             default=command_line.remembered().get(flag.name, _NOT_GIVEN),
             nargs="?" if flag.is_switch else None,
@@ -139,7 +140,7 @@ def _value(flag: command_line.Flag, text: str) -> Any:
     """Return a flag's value.
 
     Raises:
-        ValueError: the flag cannot have it. A DefinitionError is one.
+        ValueError: the value is not valid. The error may be a DefinitionError.
     """
     from launchpad.launch import registry
 

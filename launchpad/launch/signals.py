@@ -5,12 +5,12 @@
     third      waits no longer                       SIGTERM     SystemExit              143
                                                      SIGHUP      SystemExit              129
 
-A service manager may signal a process and its group, or twice at once. So a SIGTERM or SIGHUP less than a
-second after one that counted does not count: it is the same request. Ctrl-C comes from a person, and always
-counts.
+A service manager may signal both a process and its process group, or signal twice at once. So a SIGTERM or
+SIGHUP that comes less than a second after one that counted belongs to the same request, and does not count.
+Ctrl-C comes from a person, and always counts.
 
-A handler that raised an exception would raise it wherever the main thread happens to be: between the note
-that the program stops and the request to stop it, or just outside the `try` that should catch it. So while
+An exception from a handler would be raised wherever the main thread happens to be: between the note that the
+program stops and the request to stop it, or just outside the `try` that should catch the exception. So while
 the main thread waits, the handler itself asks the program to stop, and the exception comes when the wait is
 over.
 """
@@ -33,21 +33,21 @@ _counted_at = -math.inf
 
 
 class KeyboardInterruptHandler:
-    """A block in which Ctrl-C asks a program to stop. After one, the block's end raises KeyboardInterrupt.
+    """A block in which Ctrl-C asks a program to stop. At its end, the block then raises KeyboardInterrupt.
 
     Example:
         with KeyboardInterruptHandler(lambda at_once: running.ask_to_stop(at_once)):
             done.wait()
 
-    SIGTERM and SIGHUP count as well. After them it raises SystemExit with the code that a shell expects. It
-    does nothing in threads other than the main one, nor for a signal that is ignored or that other code
-    handles (the script itself, an event loop, one more handler like this further out).
+    SIGTERM and SIGHUP count as well. After one of them, the block raises SystemExit with the code that a
+    shell expects. The block does nothing in threads other than the main one. It leaves signals alone that are
+    ignored or that other code handles (the script itself, an event loop, an outer block like this).
 
     Args:
-        ask: Called with True if the program must stop at once. It is called in the main thread, between any
-            two of its steps, so it must wait for no lock. If it returns True, nothing more can be done, and
-            the wait is over.
-        is_stopping: True if the program was asked before. Then the first signal ends it by force.
+        ask: The function that asks the program to stop. Its argument is True if the program must stop at
+            once. It is called in the main thread, between any two of the thread's steps, so it must not wait
+            for a lock. It returns True if nothing more can be done; the wait is then over.
+        is_stopping: True if the program was already asked to stop. Then the first signal ends it by force.
 
     Attributes:
         pressed: The first signal in this block, if there was one.
@@ -91,7 +91,7 @@ class KeyboardInterruptHandler:
 
 
 def is_repeat(number: int) -> bool:
-    """Return True if a signal only repeats one that has just counted. If not, it counts from now on."""
+    """Return True if a signal only repeats one that has just counted. Otherwise, count it."""
     global _counted_at
     now = time.monotonic()
     if number != signal.SIGINT:

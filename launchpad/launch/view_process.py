@@ -1,7 +1,7 @@
 """The process that shows a program in the browser beside its script, for `--lp_view`.
 
-It is `launchpad view`. It reads a pipe that closes when this process ends, in whatever way, and ends then.
-Forked children of this process close their end of the pipe.
+The process runs `launchpad view`. It reads a pipe that closes when the script's process ends, in whatever
+way, and then it ends too. Forked children of the script's process close their end of the pipe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROGRAM = (
 
 
 def start(run_id: str) -> None:
-    """Start the view. It prints to the script's terminal, and the program runs as well without it."""
+    """Start the view, which prints to the script's terminal. The program also runs without the view."""
     paths = [str(Path(launchpad.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     view = subprocess.Popen(
         [sys.executable, "-P", "-c", _PROGRAM, run_id],
@@ -34,7 +34,7 @@ def start(run_id: str) -> None:
 
 
 class _View:
-    """The process of the view, until the end of this one."""
+    """The view's process, which ends with the script's process."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
@@ -49,6 +49,6 @@ class _View:
             self._process.wait()
 
     def drop_inherited(self) -> None:
-        """Close the pipe, as a forked child must, which may run longer."""
+        """Close the pipe in a forked child, which may run longer than the script."""
         self._is_inherited = True
         self._pipe.close()

@@ -1,8 +1,8 @@
 """Barriers, at which the workers of a group wait for each other. Pure: reports in, commands out.
 
-reached   waits; when all of its group wait there, all pass
-left      waits no longer; it learns which workers are absent
-ended     no longer waits; if it has ended for good, those of its group that wait can never pass
+reached   the worker waits; when all workers of its group wait there, all pass
+left      the worker waits no longer, and learns which workers are absent
+ended     the worker waits no longer; if it has ended for good, the others of its group can never pass
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Barriers:
         return [c for name in names for c in self._break(group, name, {worker.name})]
 
     def restarted(self, worker: WorkerState) -> None:
-        """Take back that a worker has ended for good: it is started again with its group."""
+        """Forget that a worker has ended for good, because it is started again with its group."""
         self._ended.get(worker.plan.group, set()).discard(worker.name)
 
     def _break(self, group: str, name: str, workers: Collection[str]) -> list[AnnounceWatermarks]:

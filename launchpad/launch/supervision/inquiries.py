@@ -6,7 +6,8 @@
                      observe(workers, now) after each decision ──▶ AnnounceWatermarks to each that has come up
                      add(SpansRecorded)                  ◀── each of them, when the time is up, or at its end
 
-A worker that starts during a recording records for the rest of the time. One that is killed reports nothing.
+A worker that starts during a recording records for the rest of the time. A worker that is killed reports
+nothing.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from launchpad.runtime.watermarks import RECORDING, pack_recording
 from launchpad.telemetry.trace import StateChange
 
 _RATE = 2000
-"""The most calls a second that all workers together record."""
+"""The highest number of calls per second that all workers together record."""
 
 _LEAST_RATE = 20
-"""The calls a second that each worker may record in any case."""
+"""The number of calls per second that each worker may record in any case."""
 
 
 def rate_of(n_workers: int) -> int:
-    """Return how many calls a second each worker, and the script, records."""
+    """Return how many calls per second each worker records, and the script."""
     return max(_RATE // (n_workers + 1), _LEAST_RATE)
 
 
 @dataclass(frozen=True)
 class CountsRequest:
-    """A request of the script for what workers have counted of their calls."""
+    """A request of the script for the workers' counts of their calls."""
 
     number: int
 
 
 class Recording:
-    """One recording of a program. The runner's thread changes it, with its lock held.
+    """One recording of a program. The runner's thread changes it, with the lock held.
 
     Attributes:
         reports: (Worker, attempt) → its report.
@@ -66,7 +67,7 @@ class Recording:
             self.reports[report.worker, report.attempt] = report
 
     def observe(self, workers: Collection[WorkerState], now: float) -> list[Decided]:
-        """Note what has changed, and return the commands that ask workers which have come up."""
+        """Note changed states. Return the commands that tell workers which have come up to record."""
         up = []
         for worker in workers:
             present = worker.attempt, worker.state
@@ -74,7 +75,7 @@ class Recording:
                 continue
             before = self._last.get(worker.name, present)
             self._last[worker.name] = present
-            # It was restarted at once, between two looks.
+            # The worker was restarted at once, between two calls of this function.
             if before[0] < worker.attempt and before[1] is not State.RESTARTING:
                 self._add_change(worker, before[0], State.RESTARTING)
             self._add_change(worker, *present)
@@ -92,14 +93,14 @@ class Recording:
         self.changes.append(StateChange(worker.name, attempt, state, time.monotonic_ns(), why))
 
     def missing(self) -> dict[tuple[str, int], str]:
-        """Return (worker, attempt) of those asked that have not reported → how it ended, if it did."""
+        """Return how each attempt ended that was asked and has not reported; empty if it has not ended."""
         return {
             attempt: next((c.why for c in self.changes if c[:2] == attempt and c.why), "")
             for attempt in self._asked - self.reports.keys()
         }
 
     def is_complete(self) -> bool:
-        """Return True if no report will come: time is up, and workers that have not reported have ended."""
+        """Return True if the time is up, and all workers that have not reported have ended."""
         return time.monotonic() >= self.until_s and all(self.missing().values())
 
 
@@ -123,13 +124,14 @@ class Inquiries:
         self._send = send
         self._numbers = itertools.count(1)
         self._asked: dict[int, set[str] | None] = {}
-        """Request for counts that a thread waits for → workers yet to answer; None before it is sent."""
+        """A request for counts that a thread waits for → the workers that must still answer; None until it is
+        sent."""
         self._recordings: list[Recording] = []
 
     def counts(self, timeout_s: float) -> tuple[list[WorkerState], set[str]]:
         """Return the workers, and the names of those that have not reported their counts.
 
-        Waits until all that run have reported them, or the time is up.
+        Wait until all running workers have reported their counts, or the time is up.
 
         Raises:
             NotRunningError: this is a forked child of the launching process.
@@ -158,7 +160,7 @@ class Inquiries:
         """Have all workers record what they do for `seconds`, and return when all have reported it.
 
         Args:
-            timeout_s: How long they may take to report after that.
+            timeout_s: How long workers may take to report after the recording.
 
         Raises:
             NotRunningError: this is a forked child of the launching process.
@@ -169,7 +171,8 @@ class Inquiries:
         deadline = recording.until_s + timeout_s
         with self._lifetime.changed:
             try:
-                # No report wakes this thread when the time is up if all workers reported or ended before.
+                # If all workers report or end before the time is up, no report wakes this thread when it is
+                # up.
                 while not (self._lifetime.done.is_set() or recording.is_complete()):
                     now = time.monotonic()
                     if now >= deadline:
@@ -180,10 +183,10 @@ class Inquiries:
                 self._recordings = [r for r in self._recordings if r is not recording]
         return recording
 
-    # In the runner's thread, with the lock held.
+    # # The methods below are called in the runner's thread, with the lock held.
 
     def ask(self, request: CountsRequest) -> list[Decided]:
-        """Return the commands that ask all that run for their counts."""
+        """Return the commands that ask all running workers for their counts."""
         commands = self._supervisor.request_counts(request.number)
         if request.number in self._asked:  # else the thread that asked waits no longer
             self._asked[request.number] = {command.worker for command in commands}
@@ -196,7 +199,7 @@ class Inquiries:
         for number, names in self._asked.items():
             if names is not None and workers[report.worker].has_answered(number):
                 names.discard(report.worker)
-                # Some of those that are left may have ended.
+                # Some of the workers that have not answered may have ended.
                 is_complete |= all(workers[name].has_answered(number) for name in names)
         return is_complete
 
@@ -205,12 +208,12 @@ class Inquiries:
         self._recordings.append(recording)
 
     def add(self, report: SpansRecorded) -> None:
-        """Take what a worker has recorded."""
+        """Take a worker's report of what it has recorded."""
         for recording in self._recordings:
             recording.add(report)
 
     def observe(self) -> list[Decided]:
-        """Note for each recording what has changed, and return the commands that have workers record."""
+        """Note for each recording what has changed, and return the commands that tell workers to record."""
         commands: list[Decided] = []
         for recording in self._recordings:
             commands += recording.observe(self._supervisor.workers.values(), time.monotonic())

@@ -13,15 +13,16 @@ from launchpad.courier.deadlines import check_timeout
 from launchpad.errors import NotRunningError
 
 _SIGNAL_S = 0.2
-"""Seconds after which a wait starts again. A signal that comes while the handler of another one returns stays
-pending, and does not interrupt the wait for a lock that follows. (CPython looks for signals before it.)"""
+"""Seconds after which a wait starts again. CPython looks for signals before it waits for a lock. A signal
+that comes later, while the handler of another signal returns, stays pending and does not interrupt the wait."""
 
 
 class Lifetime:
     """The time from the launch of a program until nothing of it is left.
 
     Attributes:
-        changed: Its lock is held while the supervisor's state changes; notified of each change of interest.
+        changed: A condition. Its lock is held while the supervisor's state changes, and each change of
+            interest notifies it.
         done: Set when the program has ended and nothing of it is left.
     """
 
@@ -40,7 +41,7 @@ class Lifetime:
 
     @property
     def uptime_s(self) -> float:
-        """The seconds for which the program has run so far, or ran."""
+        """The seconds that the program has run so far, or ran until its end."""
         return (self._ended or time.monotonic()) - self._began
 
     def refuse_in_fork(self) -> None:
@@ -53,7 +54,7 @@ class Lifetime:
             )
 
     def wait_until(self, is_over: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait, and let signals interrupt it; return False when the time is up."""
+        """Wait until `is_over()`. Return False if the time is up. Signals can interrupt the wait."""
         check_timeout(timeout_s)
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -65,7 +66,7 @@ class Lifetime:
                 return False
 
     def end(self) -> None:
-        """Wake all threads that wait: nothing of the program is left."""
+        """Note that nothing of the program is left, and wake all threads that wait."""
         with self.changed:
             self._ended = time.monotonic()
             self.done.set()

@@ -1,4 +1,4 @@
-"""The numbers that one look at a program shows, of edges and workers, made from its workers' reports."""
+"""The numbers of a program's edges and workers at one moment, made from its workers' reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def edges(workers: Collection[WorkerState], silent: Collection[str], uptime_s: f
     rows_served: list[Row] = []
     lacking = {*silent}
     for worker in workers:
-        # Read it once, since another attempt may report in the meantime.
+        # Read the counts once, since another attempt may report in the meantime.
         counts = worker.counts
         total = counts.total
         rows_made += total.made.items()

@@ -1,4 +1,4 @@
-"""Lines that tell a user how the workers are, from looks at their states twice a second.
+"""Lines that tell a user how the workers are. Their states are read twice a second.
 
     few workers     4 of 5 workers are ready after 3 s; still starting: learner-0
     many workers    120 of 500 workers are ready after 4 s; still starting: actor-120, actor-121 and 378 more
@@ -20,7 +20,7 @@ _SLOW_START_S = 3.0
 _SLOW_RESTART_S = 3.0
 _SLOW_STOP_S = 2.0
 _OLD_ENOUGH_S = 10.0
-"""In a program younger than this, in seconds, no ended workers are named, since all may soon be over."""
+"""The age of a program, in seconds, before which ended workers are not named, since all may soon be over."""
 
 _NAMED = 3
 _RARER = 1.5
@@ -29,7 +29,7 @@ _RARER = 1.5
 
 @dataclass
 class Progress:
-    """A watch on the workers that returns what is new, in lines."""
+    """A function that returns what is new about the workers, as lines of text."""
 
     workers: Callable[[], Sequence[WorkerState]]
     _began: float | None = None
@@ -85,7 +85,7 @@ class Progress:
 
 @dataclass
 class _Throttle:
-    """The times to print a line about something slow: ever later, and soon when its count has changed."""
+    """A limit on lines about something slow: ever longer pauses, and a short one after a change."""
 
     pause_s: float
     has_printed: bool = False

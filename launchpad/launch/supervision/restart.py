@@ -1,6 +1,6 @@
-"""The decision whether to restart a worker that has ended. Pure: its restarts and the time go in.
+"""The decision whether to restart a worker that has ended. Pure: it depends on earlier restarts and the time.
 
-It also makes the outcome of a worker that is not started again.
+This module also makes the outcome of a worker that is not started again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Reason(StrEnum):
 class Decision:
     """A decision about a worker that has ended, and the reason for it.
 
-    `n_before` counts the earlier restarts within the window. `delay_s` is how long this one waits.
+    `n_before` counts the earlier restarts within the window. `delay_s` is how long this restart waits.
     """
 
     action: RestartAction
@@ -70,8 +70,8 @@ def decide(
     """Return what to do about a worker that has ended.
 
     Args:
-        restarts: When the scope of its policy was restarted before.
-        n_left: How many others of its group have not failed for good.
+        restarts: The times of earlier restarts in the scope of its policy.
+        n_left: How many other workers of its group have not failed for good.
     """
     if end.kind == STOPPED:
         return Decision(RestartAction.LEAVE, Reason.REQUESTED)

@@ -60,7 +60,7 @@ _KEPT_LINES = 200
 
 
 _TAKEN_S = 5.0
-"""Seconds that a script which adds a worker waits, at most, until the supervisor has it."""
+"""The most seconds that a script waits, when it adds a worker, until the supervisor has the worker."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class EndAwaited:
 
 @dataclass(frozen=True)
 class OwnThreadDied:
-    """A notice that a thread of launchpad's in this process has died, and its work is no longer done."""
+    """A notice that one of launchpad's own threads in this process has died."""
 
     text: str
 
@@ -113,16 +113,16 @@ Inbox = queue.SimpleQueue[Message]
 
 
 class Runner:
-    """Runs one launch from its first start to its last end.
+    """Runs one launch, from the start of its first worker to the end of its last one.
 
     Args:
         workers: The workers of the backend; they report to the inbox.
         undo: Closed when the program has ended, and `is_published` is set.
 
     Attributes:
-        thread: The runner's thread, to be started by `Running.start`.
+        thread: The runner's thread, which `Running.start` starts.
         is_published: An event. `Running.start` sets it when it adds nothing more to `undo`.
-        lifetime: The lifetime of the program, with which threads wait for changes in it.
+        lifetime: The lifetime of the program. Threads use it to wait for changes.
         inquiries: The script's questions to all workers.
         crash: The exception that ended the thread early, if one did.
         has_grace: True if workers get time to stop by themselves.
@@ -140,7 +140,7 @@ class Runner:
     ) -> None:
         self.supervisor = Supervisor(plan, grace_s)
         self.workers = workers
-        self._own: ScriptThreads | None = None  # made for the first such worker
+        self._own: ScriptThreads | None = None  # made with its first thread
         name = f"launchpad-{plan.program}"
         self.thread = threading.Thread(target=self._run, name=name, daemon=False)
         self.is_published = threading.Event()
@@ -175,7 +175,7 @@ class Runner:
 
     def failure_of(self, worker: str) -> Exception | None:
         """Return the error of a call to a worker that has ended for good; None if it has not."""
-        # With the lock, no worker is seen that has ended and is just about to be restarted.
+        # Hold the lock, so as not to see a worker that has ended and is just about to be restarted.
         with self.lifetime.changed:
             state = self.supervisor.workers[worker]
             if state.state is not State.ENDED or state.outcome is None:
@@ -183,7 +183,7 @@ class Runner:
             return WorkerFailed(state.outcome.headline(), server=worker)
 
     def workers_of(self, worker: str) -> Workers:
-        """Return what started a worker: the backend, or this process for a thread of the script."""
+        """Return what started a worker: the backend or, for a thread of the script, this process."""
         own = self._own
         return own if own is not None and worker in own else self.workers
 
@@ -226,7 +226,7 @@ class Runner:
         """Wait until the program has ended, or all workers of these groups, or the first of them.
 
         Args:
-            done_is_enough: If True, don't wait for workers that have done their work, and only serve on.
+            done_is_enough: If True, don't wait for workers that have done their work and only go on serving.
 
         Returns:
             False if the time is up.
@@ -312,7 +312,7 @@ class Runner:
                             self.inquiries.is_answered(message)
                         ):
                             self.lifetime.changed.notify_all()
-                    # Calls of this process may wait for its server.
+                    # Calls of this process may be waiting for the worker's server.
                     if isinstance(message, Ready):
                         plan = self.supervisor.workers[message.worker].plan
                         for endpoint in plan.endpoints.values():
@@ -326,7 +326,8 @@ class Runner:
                 traceback.print_exc()
         finally:
             until_it_has_ended.close()
-            # `Running.start` may still add to `undo`. What it added after the close would never be undone.
+            # `Running.start` may still add to `undo`. Whatever it added after the close would never be
+            # undone.
             self.is_published.wait()
             with contextlib.suppress(Exception):
                 history.write(self._directory.logs, self.history())
@@ -383,7 +384,7 @@ class Runner:
         return self.supervisor.on(message, now)
 
     def _log_report(self, report: Event) -> None:
-        """Log what a worker reports, if it belongs to its lifecycle."""
+        """Log a worker's report, if it is about the worker's lifecycle."""
         match report:
             case Ready(worker=worker, attempt=attempt):
                 pid = self.supervisor.workers[worker].current.pid
@@ -416,7 +417,7 @@ class Runner:
 
 
 def _log_command(command: Decided) -> None:
-    """Log what the supervisor decides. Its notes are on the terminal."""
+    """Log the supervisor's decisions, except its notes, which are printed on the terminal."""
     match command:
         case StartWorker(worker=worker, attempt=attempt):
             _log.info("%s is started (attempt %d)", worker, attempt)

@@ -1,10 +1,11 @@
 """The way to stop workers, at the end of the program or to restart them: request → wait → kill.
 
-Groups are asked to stop one after another, in reverse order of start. The next group is asked when the one
-before has ended, or after a moment, since that may be waiting for a server of an earlier group. Workers that
-stop last, because their callers never learn that they have gone, are asked when all others have ended, or
-when half of the others' longest grace period is over. A worker that has not ended at the end of its grace
-period is killed. For those that stop last this period begins when they are asked.
+Groups are asked to stop one after another, in reverse order of start. The next group is asked when the group
+before it has ended. If that takes more than a moment, it is asked anyway, since the group before it may be
+waiting for one of its servers. Some workers stop last, because their callers never learn that they have gone.
+They are asked when all other workers have ended, or when half of the others' longest grace period is over. A
+worker that has not ended at the end of its grace period is killed. For workers that stop last, this period
+begins when they are asked.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ class Shutdown:
 
     Args:
         members: The workers to stop.
-        groups: Their groups, the last to start first.
-        now: The time at which it begins, in monotonic seconds.
+        groups: The groups of these workers. The group that was started last comes first.
+        now: The time at which the stop begins, in monotonic seconds.
         grace_s: How long a worker may take if its policy has no stop_grace_s; see `Supervisor`.
-        restart_at: When they are started again, if all have ended by then; None if they are not.
+        restart_at: When the workers are started again, if all have ended by then; None if they are not
+            started again.
 
     Attributes:
         at_once: True if workers that still run are killed at the next tick.

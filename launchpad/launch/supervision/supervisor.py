@@ -1,10 +1,10 @@
-"""The supervisor, which decides and touches nothing. Reports and the time go in, commands come out.
+"""The supervisor, which only makes decisions. Reports and the time go in, commands come out.
 
 The states of a worker are in `worker_state.py`, the rules for restarts in `restart.py`. The program ends
-  well   when all workers of the main groups have ended, or, without main groups, all that had something
-         to run (servers alone never end it); or when a stop was requested;
+  well   when all workers of the main groups have ended; without main groups, when all workers that had
+         something to run have ended (servers alone never end it); or when a stop was requested;
   badly  at the first failure that no restart policy covers.
-Constructors that wait for each other are found while they wait. That is a failure, too.
+The supervisor finds constructors that wait for each other, while they wait. That is a failure, too.
 """
 
 from __future__ import annotations
@@ -53,24 +53,25 @@ from launchpad.runtime.watermarks import COUNTS, RESTARTED
 _log = logging.getLogger("launchpad.supervision")
 
 _STALE_WAIT_S = 2.5
-"""Seconds for which a constructor counts as waiting after its last report of that. While it waits, it reports
-that every second."""
+"""Seconds for which a constructor counts as waiting after it last reported so. While it waits, it reports so
+every second."""
 
 
 _LATE_S = 1.0
-"""Seconds by which a look at heartbeats may come late. A later one says nothing about the workers."""
+"""Seconds by which a check of heartbeats may come late. A later check says nothing about the workers."""
 
 _EXIT_S = 5.0
-"""Seconds that a worker's process has at least for its exit, since large libraries take a while."""
+"""The least seconds that a worker's process gets for its exit, since large libraries take a while."""
 
 
 class _RestartScope(NamedTuple):
     """The workers that are restarted together.
 
     Attributes:
-        name: The name for them in the note that the user reads.
-        members: The workers, the one that has ended included.
-        due_at: When a restart was due that they already waited for; the latest of several, 0 without one.
+        name: The name of these workers in the note that the user reads.
+        members: The workers, including the one that has ended.
+        due_at: When a restart is due for which these workers wait already. The latest time if there are
+            several restarts, 0 if there is no restart.
     """
 
     name: str
@@ -82,11 +83,12 @@ class Supervisor:
     """The supervisor of one launch. Not thread-safe: one thread owns it. Times are monotonic seconds.
 
     Args:
-        plan: Its workers, in the order in which they are started.
-        grace_s: How long a worker may take to stop. 0 kills it at once, a negative number never.
+        plan: The plan, with the workers in the order in which they are started.
+        grace_s: How long a worker may take to stop. With 0 it is killed at once, with a negative number
+            never.
 
     Attributes:
-        failures: The failure that ended the program, and those that came after it.
+        failures: The failure that ended the program, and the failures that came after it.
         stop_reason: Why the program stops; empty while it does not.
     """
 
@@ -108,7 +110,7 @@ class Supervisor:
         return [c for worker in self.workers.values() for c in self._start_attempt(worker, now)]
 
     def add(self, plan: WorkerPlan, now: float = 0.0) -> list[Decided]:
-        """Start one more worker, unless the program is stopping. The last to start is stopped first."""
+        """Start one more worker, unless the program is stopping. It is stopped before all earlier workers."""
         if self.is_stopping:
             return []
         self.workers[plan.name] = WorkerState(plan, runs=True)
@@ -187,7 +189,7 @@ class Supervisor:
         return commands + self.tick(now)
 
     def stop(self, reason: str, now: float, at_once: bool = False) -> list[Decided]:
-        """Begin to stop the program. If that has begun already, only `at_once` changes anything."""
+        """Begin to stop the program. If the stop has begun already, only `at_once` changes anything."""
         if self._stop is None:
             _log.info("the program stops: %s", reason)
             self.stop_reason = reason
@@ -207,8 +209,8 @@ class Supervisor:
     def restart(self, name: str, reason: str, now: float) -> list[Decided]:
         """Begin to restart a worker and all that its policy restarts with it, unless the program stops.
 
-        Workers that wait for a restart wait no longer, and those that have ended are started too. This is not
-        a failure, and no policy counts it.
+        Workers that wait for a restart wait no longer, and workers that have ended are started too. Such a
+        restart follows no failure, and no policy counts it.
         """
         if self.is_stopping:
             return []
@@ -219,7 +221,7 @@ class Supervisor:
             member.next_start = None
             member.current.expect(Deadline.HEARTBEAT, None)
             member.restart_reason = reason
-            # The program waits for what its next attempt does.
+            # The program must wait for the work of the next attempt.
             member.current.is_done = False
         self._restarting.append(Shutdown(members, self._groups, now, self._grace_s, now))
         note = PrintNote(f"{named(members)}: {reason}")
@@ -269,7 +271,7 @@ class Supervisor:
         return all(worker.state is State.ENDED for worker in self.workers.values())
 
     def _start_attempt(self, worker: WorkerState, now: float) -> list[Decided]:
-        """Start a worker. A later attempt also learns which workers are gone, as earlier ones did."""
+        """Start a worker's next attempt, and tell it which workers are gone, as earlier attempts know."""
         worker.next_attempt(now)
         self._barriers.restarted(worker)
         commands: list[Decided] = [StartWorker(worker.name, worker.attempt)]
@@ -315,7 +317,8 @@ class Supervisor:
         worker.current.deadlines.clear()
         worker.move("end")
         commands = self._follow_up(worker, end, now)
-        # Tell workers that watch ends, those at a barrier, and those that serve for this group.
+        # Tell workers that watch for ends, workers at a barrier, and workers that serve until their group is
+        # done.
         if not self.is_stopping:
             commands += self._announce_ends(worker.end_marks())
             commands += self._barriers.ended(worker, for_good=worker.state is State.ENDED)
@@ -326,8 +329,8 @@ class Supervisor:
         """Return True if this worker ends, or has ended, because the program stops.
 
         Stops reach workers one after another. So a server may be gone before a worker that waits in a call to
-        it gets its own stop. The error for that lost call is then not a failure of the program. If the
-        program stops because it has failed, the error is reported with the other consequences.
+        it is asked to stop. The error of that lost call is then not a failure of the program. If the program
+        stops because it has failed, the error is reported with the other consequences.
         """
         if self.failures or not self.is_stopping:
             return False
@@ -335,12 +338,12 @@ class Supervisor:
         return worker is not None and worker.current.asked and not worker.has_failed
 
     def _announce_ends(self, values: Mapping[str, int]) -> list[Decided]:
-        """Return the commands that tell workers which watch the ends of others."""
+        """Return the commands that send these marks to all workers that watch for the ends of others."""
         watchers = (w for w in self.workers.values() if w.current.watches_ends and w.is_alive)
         return [AnnounceWatermarks(w.name, values) for w in watchers]
 
     def _end_group(self, worker: WorkerState, now: float) -> list[Decided]:
-        """Stop the workers that serve until all of their group have done their work, if all have."""
+        """If all workers of a group have done their work, stop those that serve until then."""
         group = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
         is_over = all(w.current.is_done or w.runs is False or w.state is State.ENDED for w in group)
         if self.is_stopping or not is_over:
@@ -361,14 +364,14 @@ class Supervisor:
         return [StopWorker(member.name) for member in servers]
 
     def _exit_by(self, worker: WorkerState, now: float) -> float | None:
-        """Return by when a worker's process must have exited, once its work has ended; None for no limit."""
+        """Return the time by which a worker's process must exit if its work ended now; None for no limit."""
         grace_s = worker.plan.grace_s(self._grace_s)
         return now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
 
     def overdue(self, now: float) -> list[Decided]:
-        """Kill workers that have been silent for too long. Called when all reports have been taken in.
+        """Kill workers that have been silent for too long. It is called when all reports have been processed.
 
-        If the call comes late, this process itself did not run for a while, and may find reports only now.
+        If the call comes late, this process itself did not run for a while, and may receive reports only now.
         """
         silent = [w for w in self.workers.values() if w.current.is_late(Deadline.HEARTBEAT, now)]
         if any(now - w.current.deadlines[Deadline.HEARTBEAT] > _LATE_S for w in silent):
@@ -454,7 +457,7 @@ class Supervisor:
         return [note, *self._announce_ends(_restarted(over))]
 
     def _restarted_with(self, worker: WorkerState) -> _RestartScope:
-        """Return what a worker's policy restarts with it. Take over restarts of these that are under way."""
+        """Return the workers that are restarted with this one. Take over their pending restarts."""
         policy = worker.plan.policy.restart
         group = worker.plan.group
         name = "the program"
@@ -508,7 +511,7 @@ class Supervisor:
         return [PrintNote(why), AnnounceGone(failure.worker, why), *commands]
 
     def _stop_if_done(self, now: float) -> list[Decided]:
-        """Stop the program if no work is left. A worker that is not ready yet may still have some."""
+        """Stop the program if no work is left. A worker that is not ready yet may still have work."""
         workers = list(self.workers.values())
         awaited = [worker for worker in workers if worker.plan.policy.main]
         if not awaited and all(w.runs is not None or w.state is State.ENDED for w in workers):
@@ -521,21 +524,21 @@ class Supervisor:
         return self.stop("all work is done", now)
 
     def request_counts(self, number: int) -> list[AnnounceWatermarks]:
-        """Ask all workers that run for what they have counted."""
+        """Ask all running workers for their counts."""
         running = [w for w in self.workers.values() if w.state is State.RUNNING]
         for worker in running:
             worker.current.asked_counts = number
         return [AnnounceWatermarks(w.name, {COUNTS: number}) for w in running]
 
     def await_end(self) -> list[Decided]:
-        """Note that the script waits for the end without a limit. If there will be no end, say so."""
+        """Note that the script waits for the end without a limit. If no end will come, say so."""
         self._is_awaited = True
         return self._note_if_endless()
 
     def _note_if_endless(self) -> list[Decided]:
         """Say, once, that the program will not end by itself.
 
-        That is known when all workers are ready, and none that the program waits for runs anything.
+        This is known when all workers are ready, and no worker that the program waits for runs anything.
         """
         if self._has_noted_endless or not self._is_awaited or self.is_stopping:
             return []
@@ -558,5 +561,5 @@ class Supervisor:
 
 
 def _restarted(over: Iterable[WorkerState]) -> dict[str, int]:
-    """Return the marks for workers that watch ends: these had ended for good, and are started again."""
+    """Return the marks that tell other workers: these had ended for good, and are started again."""
     return {f"{RESTARTED}{worker.name}": worker.attempt for worker in over}

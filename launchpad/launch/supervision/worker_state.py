@@ -1,4 +1,4 @@
-"""A worker as the supervisor sees it: its states, and what is recorded of it."""
+"""A worker as the supervisor sees it: its states, and what is recorded about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class State(StrEnum):
     STOPPING = "stopping"
     ENDED = "ended"
     RESTARTING = "restarting"
-    """It has ended, and is started again when its time has come and the others of the restart have ended."""
+    """The worker has ended. It starts again at its time, if the others of the restart have ended too."""
 
 
 class KillReason(StrEnum):
@@ -59,7 +59,7 @@ TRANSITIONS = {
     (State.RESTARTING, "start"): State.STARTING,
     (State.RESTARTING, "give up"): State.ENDED,
 }
-"""(state, event) → next state. An event that is not in here comes too late, and changes nothing."""
+"""(state, event) → next state. An event without an entry here comes too late, and changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class NextStart:
     """The next start of a worker that has ended.
 
     Attributes:
-        due_at: The earliest time for it, in monotonic seconds.
-        count: How many restarts there have been within `within_s` seconds, with this one.
+        due_at: The earliest time of the start, in monotonic seconds.
+        count: How many restarts there have been within `within_s` seconds, including this one.
     """
 
     due_at: float
@@ -89,10 +89,10 @@ class NextStart:
 class WorkerCounts:
     """The counts of a worker's calls, over all attempts.
 
-    It is immutable, so a thread that looks at it sees an attempt either as the last one or in the sum.
+    It is immutable, so a thread that reads it finds each attempt once: as the last one, or in the sums.
 
     Attributes:
-        last: The latest report of its last attempt; None before there is one.
+        last: The latest report of the last attempt; None before its first report.
         earlier: The sums of all earlier attempts.
         is_lacking: True if an earlier attempt did not report at its end.
     """
@@ -118,18 +118,18 @@ class WorkerCounts:
         return replace(self, last=report)
 
     def at_next_attempt(self) -> WorkerCounts:
-        """Return the counts for the next attempt: those of the ended ones become one sum."""
+        """Return the counts for the next attempt: the counts of the ended attempts become one sum."""
         return WorkerCounts(None, self.total, self.is_lacking or not self.has_end)
 
 
 @dataclass(eq=False)
 class AttemptState:
-    """One attempt of a worker. The next attempt has a new one of these.
+    """One attempt of a worker. The next attempt gets a new object.
 
     Attributes:
-        started_at: When it began, in monotonic seconds.
-        pid: Its process; 0 while it has no process.
-        deadlines: Event that is expected of it → by when it must come, in monotonic seconds.
+        started_at: When the attempt began, in monotonic seconds.
+        pid: The id of its process; 0 while it has no process.
+        deadlines: Expected event → the time by which it must come, in monotonic seconds.
         debugged: What a debugger does with it. While this is not empty, no heartbeat is expected.
         waits_for: Worker that its constructor waits for → when that was last reported.
         watches_ends: True if it watches for the ends of other workers' attempts.
@@ -153,7 +153,7 @@ class AttemptState:
     result: Returned | None = None
 
     def expect(self, event: Deadline, by: float | None) -> None:
-        """Set by when an event must come; None if it is no longer expected."""
+        """Set the time by which an event must come; None if the event is no longer expected."""
         self.deadlines.pop(event, None)
         if by is not None:
             self.deadlines[event] = by
@@ -169,14 +169,14 @@ class WorkerState:
 
     Attributes:
         attempt: The number of its last attempt; 0 before the first one.
-        current: What is known of that attempt.
+        current: What is known of the last attempt.
         runs: True if it has something to run; None until its constructor has returned.
         counts: The counts of its calls, over all attempts.
         outcome: How its last attempt ended.
         attempts: The records of its last attempts, with times of `time.monotonic()`.
         succeeded_attempt: The last attempt that ended well; 0 if none did.
         next_start: When its next attempt begins; None unless it is restarting by its policy.
-        restart_reason: Why it is restarted, if a user asked for it.
+        restart_reason: Why it is restarted, if a user asked for the restart.
     """
 
     plan: WorkerPlan
@@ -197,12 +197,12 @@ class WorkerState:
 
     @property
     def ended_attempt(self) -> int:
-        """The number of its last attempt that has ended; 0 if none has."""
+        """The number of its last attempt that has ended; 0 if no attempt has ended."""
         return self.attempt - self.is_alive
 
     @property
     def shown_state(self) -> str:
-        """Its state; or, if it has ended, how."""
+        """The state of the worker or, if it has ended, how it ended."""
         outcome = self.outcome if self.state is State.ENDED else None
         return str(outcome.kind if outcome is not None else self.state)
 
@@ -224,33 +224,33 @@ class WorkerState:
 
     @property
     def is_alive(self) -> bool:
-        """True if an attempt of it runs."""
+        """True if an attempt of the worker runs."""
         return self.state in (State.STARTING, State.RUNNING, State.STOPPING)
 
     @property
     def has_failed(self) -> bool:
-        """True if it has ended by a failure and is not started again."""
+        """True if the worker has failed and is not started again."""
         return self.state is State.ENDED and self.outcome is not None and self.outcome.is_failure
 
     def move(self, event: str) -> bool:
-        """Go to the next state of the table. If it has no such entry, return False and change nothing."""
+        """Go to the next state. If TRANSITIONS has no entry for it, return False and change nothing."""
         next_state = TRANSITIONS.get((self.state, event))
         self.state = next_state or self.state
         return next_state is not None
 
     def note(self, **changes: Any) -> None:
         """Record something about its last attempt."""
-        # A worker may end before its first attempt, if there is no room for it.
+        # If there is no room for a worker, it may end before its first attempt.
         if self.attempts:
             self.attempts = (*self.attempts[:-1], replace(self.attempts[-1], **changes).shortened())
 
     def next_beat(self, now: float) -> float | None:
-        """Return by when the next heartbeat must come, if one came now; None if none is expected."""
+        """Return when the next heartbeat must come if one came now; None if no heartbeat is expected."""
         within_s = self.plan.policy.restart.heartbeat_s
         return None if within_s is None or self.current.debugged else now + within_s
 
     def next_ready(self, now: float) -> float | None:
-        """Return by when it must be ready, if its constructor began now; None for no limit."""
+        """Return when the worker must be ready if its constructor began now; None for no limit."""
         within_s = self.plan.policy.restart.start_timeout_s
         return None if within_s is None or self.current.debugged else now + within_s
 
