@@ -1,4 +1,4 @@
-"""Actions: one thread that calls one function after the other, some of them later.
+"""Actions: one thread that calls one function after the other, some of them after a delay.
 
 Commands of the supervisor, messages from outside and timers come from several threads. Since one thread
 handles them all, their handlers need no lock.
@@ -16,7 +16,7 @@ from launchpad.courier.own_threads import OwnThread
 
 
 class Actions:
-    """The thread. Any thread may call `do` and `end`; only this one may call `call_later`.
+    """The thread that calls the actions. Any thread may call `do` and `end`, only this one `call_later`.
 
     Args:
         on_error: Called with the exception that an action has raised. The thread then goes on.
@@ -33,7 +33,7 @@ class Actions:
         self._thread.start()
 
     def do(self, action: Callable[..., object], *arguments: Any) -> None:
-        """Have the thread call an action, after all that were queued before."""
+        """Have the thread call an action, after all actions that were queued before."""
         self._inbox.put(partial(action, *arguments))
 
     def call_later(self, delay_s: float, action: Callable[..., object], *arguments: Any) -> None:
@@ -41,8 +41,8 @@ class Actions:
         self._due.append((time.monotonic() + delay_s, partial(action, *arguments)))
 
     def end(self, last: Callable[[], object]) -> None:
-        """Have the thread call a last action and then end, and wait for that."""
-        # Set before it is queued, because the thread compares each action with it.
+        """Have the thread call a last action and then end. Wait until it has ended."""
+        # Set this before the action is queued, because the thread compares each action with it.
         self._last = last
         self._inbox.put(last)
         self._thread.join()
@@ -62,7 +62,7 @@ class Actions:
                 try:
                     action()
                 except Exception as error:
-                    # Whatever it is, the thread must not end unnoticed.
+                    # Whatever the error is, the thread must not end unnoticed.
                     self._on_error(error)
                 # Actions of `do` and `call_later` are partials, so none of them is the last one by accident.
                 if action is self._last:

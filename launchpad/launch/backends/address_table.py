@@ -1,4 +1,4 @@
-"""The addresses of a run: where processes of each node find them, and where the launching process does.
+"""The addresses of a run, as processes of each node see them, and as the launching process does.
 
 Two workers on the same node talk over a unix socket, two on different nodes over TLS.
 """
@@ -13,10 +13,10 @@ from launchpad.launch.backends.launcher_info import RunSecrets
 
 
 class LocalAddressView:
-    """The addresses as this process sees them. It has the run's keys for their present endpoints only.
+    """The addresses as this process sees them. It keeps the run's keys only for their present endpoints.
 
     Attributes:
-        places: Address → endpoint; an empty one while there is no server.
+        places: Address → endpoint; empty while there is no server.
     """
 
     def __init__(self, keys: RunSecrets) -> None:
@@ -71,7 +71,7 @@ class AddressTable:
         """Return address → endpoint for processes on `node`, empty where there is no server.
 
         Args:
-            addresses: The addresses to look up; None: all.
+            addresses: The addresses to look up; None means all.
         """
         if addresses is None:
             addresses = self._table

@@ -1,7 +1,7 @@
 """Base classes of backends: the whole interface between a plan and the world.
 
-A backend gives each address a place before anything starts, and it starts workers. It reports events of
-`launchpad.runtime.events` through one function, and nothing else. `tests/contract` is this page as code.
+A backend gives each address a place before anything starts, and it starts workers. It reports only events of
+`launchpad.runtime.events`, and only through one function. `tests/contract` is this page as code.
 
     launcher                                    backend                          worker
     endpoint(name, kind) ◀── plan
@@ -14,7 +14,7 @@ A backend gives each address a place before anything starts, and it starts worke
                                               Exiting · Ended
       .execute(StopWorker, AnnounceWatermarks) ───────────────────▶ worker.execute(command)
       .execute(AnnounceGone) ─────────────────────────────────────▶ all others: the same
-      .execute(KillWorker) ───────────────────▶ makes an end
+      .execute(KillWorker) ───────────────────▶ ends it
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def execute(self, command: Command) -> None:
-        """Execute a command of `launchpad.runtime.commands`. Ignore one for a worker that has ended.
+        """Execute a command of `launchpad.runtime.commands`. Ignore a command for a worker that has ended.
 
         `StartWorker`: if the worker can't be started, report Ended with phase `start`. Pass `StopWorker` and
-        `AnnounceWatermarks` on to the worker, and `AnnounceGone` to all of them. `KillWorker`: Ended must
-        follow, with kind `stopped`. Unless it says `at_once`, the worker may first write its stacks into its
-        log.
+        `AnnounceWatermarks` on to the worker, and `AnnounceGone` to all of them. After `KillWorker`, Ended
+        must follow, with kind `stopped`. Unless the command says `at_once`, the worker may first write its
+        stacks into its log.
         """
 
     def places(self) -> Mapping[str, str] | None:
-        """Return address name → its present place as this process sees it, for workers that move.
+        """Return address name → its present endpoint as this process sees it, if workers move.
 
         The mapping changes by itself. None means that all addresses are where the plan says.
         """
@@ -69,7 +69,7 @@ class Workers(abc.ABC):
     def stacks(self, worker: str) -> str:
         """Return the stacks of a worker's threads as text. Callable from any thread; may wait a moment.
 
-        A backend that cannot show them says so.
+        A backend that cannot show stacks returns a text that says so.
         """
         return "(this backend cannot show stacks)\n"
 
@@ -79,7 +79,7 @@ class Workers(abc.ABC):
         Args:
             path: A Unix socket at which the terminal listens.
             token: The bytes that the worker sends first.
-            thread: The name of the thread to interrupt; empty: the worker's own.
+            thread: The name of the thread to interrupt; empty means the worker's own.
 
         Raises:
             LaunchError: the worker can't reach the terminal.
@@ -92,7 +92,8 @@ class Workers(abc.ABC):
         """Make a worker fail that has no process here to kill. This is for tests. Callable from any thread.
 
         Returns:
-            The means, `Stopped` or `SIGKILL`; empty if workers have a process here, or this one doesn't run.
+            How it was ended, `Stopped` or `SIGKILL`; empty if workers have a process here, or this one
+                doesn't run.
         """
         return ""
 
@@ -120,7 +121,7 @@ class Backend(abc.ABC):
     """The size of the largest executable that the backend carries to a worker, in bytes."""
 
     starts_with_all_payloads = False
-    """True if `create_workers` puts all payloads where workers find them, and nothing reads them later."""
+    """True if `create_workers` puts all payloads where workers find them. The plan's are not read later."""
 
     can_attach = False
     """True if `launchpad attach` reaches its workers."""
@@ -139,7 +140,7 @@ class Backend(abc.ABC):
         in.
 
         Args:
-            address: Its name, `learner-0/courier`.
+            address: The name of the address, `learner-0/courier`.
             kind: `courier` or `port`, see `launchpad.address`.
         """
 
@@ -147,7 +148,7 @@ class Backend(abc.ABC):
         """Return what `launch(state=…)` means on this backend: a path on all hosts, or a URL. Pure.
 
         Raises:
-            DefinitionError: it means nothing on this backend.
+            DefinitionError: `state` means nothing on this backend.
         """
         return state if is_url(state) else os.path.abspath(os.path.expanduser(state))
 
@@ -158,7 +159,7 @@ class Backend(abc.ABC):
         it is.
 
         Raises:
-            DefinitionError: the workers ask for more than there is; it shows the arithmetic.
+            DefinitionError: the workers ask for more than there is; the text shows the arithmetic.
         """
         return plan
 
@@ -166,10 +167,10 @@ class Backend(abc.ABC):
         """Return the plan with devices that no other run holds. This run holds them until it has ended.
 
         A launch calls this before `create_workers`. By default the run holds only the folder in which its
-        workers save.
+        workers save their state.
 
         Raises:
-            LaunchError: other runs hold what this one needs; it names them.
+            LaunchError: other runs hold what this one needs; the text names them.
         """
         if plan.state:
             run.hold_state(plan.state, plan.program)

@@ -50,7 +50,7 @@ class LauncherInfo:
 
 @dataclass(frozen=True)
 class RunSecrets:
-    """The secrets of a run. They travel separately, so that Ray keeps them in no store."""
+    """The secrets of a run. They are sent separately, so that Ray doesn't keep them in a store."""
 
     token: bytes
     credentials: Credentials
@@ -92,7 +92,7 @@ def versions() -> dict[str, str]:
 
 
 def differences(launcher: Mapping[str, str]) -> str:
-    """Return the versions in which this process differs from the launcher's, as text; empty if in none."""
+    """Return the versions that differ between this process and the launcher, as text; empty if all agree."""
     texts: list[str] = []
     for name, ours in versions().items():
         theirs = launcher.get(name, "an unknown version")

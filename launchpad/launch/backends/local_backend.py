@@ -1,10 +1,9 @@
-"""One host: checking that it has what the workers of a plan ask for, and giving them its GPUs and CPUs.
+"""One host: the check that it has what a plan's workers ask for, and the assignment of its GPUs and CPUs.
 
-    plan      assign   refuses what this host does not have; gives out as if no other run used it
-    launch    claim    gives out again, of what other runs of this user do not hold; holds it for this run
+    plan      assign   refuses what this host does not have; assigns devices as if no other run used them
+    launch    claim    assigns again, only what no other run of this user holds; holds that for this run
 
-The backends for threads and processes share this. How they keep a worker to its GPUs and CPUs is their own
-concern.
+The backends for threads and processes share this. Each keeps a worker to its GPUs and CPUs in its own way.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ from launchpad.launch.rundir.claims import ClaimRecord
 from launchpad.launch.rundir.directory import RunDirectory
 
 _RELEASE_WAIT_S = 5.0
-"""How long a launch waits for the GPUs of a run whose launcher has ended. The run's workers end with it."""
+"""How long a launch waits for the GPUs of a run whose launcher has ended. The run's workers end with their
+launcher."""
 
 
 class LocalBackend(Backend):
@@ -44,7 +44,7 @@ class LocalBackend(Backend):
         """Return the plan with the GPUs and CPUs that its workers get if no other run holds any.
 
         Raises:
-            DefinitionError: this host does not have what they ask for.
+            DefinitionError: this host does not have what the workers ask for.
         """
         workers = plan.workers
         _check_preload(workers)
@@ -64,7 +64,7 @@ class LocalBackend(Backend):
         """Return the plan with GPUs and CPUs that no other run holds. This run holds them from now on.
 
         Raises:
-            LaunchError: other runs hold too many of the GPUs, or the folder for its state.
+            LaunchError: other runs hold too many of the GPUs, or the folder for this run's state.
         """
         plan = super().claim(plan, run)
         has_cpus = any(worker.cpus for worker in plan.workers)
@@ -107,7 +107,7 @@ def _equipped(
 
 
 def _check_preload(workers: Sequence[WorkerPlan]) -> None:
-    """Refuse a module to preload that does not exist, as far as that shows without importing it."""
+    """Refuse a module to preload that does not exist, as far as one can tell without importing it."""
     for module in dict.fromkeys(
         m for w in workers if not w.process.python for m in w.process.preload
     ):
@@ -145,7 +145,7 @@ def unused_gpus(workers: Sequence[WorkerPlan]) -> str:
 
 
 def _devices(requests: Sequence[GpuRequest]) -> list[Device]:
-    """Return the GPUs that workers may get. Without a request for one, don't look for them."""
+    """Return the GPUs that workers may get. Don't look for GPUs if there are no requests."""
     return visible(inventory.installed(), os.environ.get(VISIBLE)) if requests else []
 
 
@@ -175,7 +175,7 @@ def _held_by(program: str, requests: Sequence[GpuRequest], holders: Sequence[Cla
 
 
 def _cpus(workers: Sequence[WorkerPlan], busy: Mapping[int, int]) -> dict[str, tuple[int, ...]]:
-    """Return worker → CPUs of its own, for those that ask for a whole number. The least used go first."""
+    """Return worker → CPUs of its own, for workers that ask for a whole number. The least used go first."""
     if not hasattr(os, "sched_setaffinity"):
         return {}
     free_cpus = iter(sorted(os.sched_getaffinity(0), key=lambda cpu: (busy.get(cpu, 0), cpu)))
@@ -203,7 +203,7 @@ def _check_cpus_and_memory(workers: Sequence[WorkerPlan]) -> None:
     total = sum(size for _, size in memory)
     most = out_of_memory.limit_bytes()
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    # The limit is that of our cgroup.
+    # `most` is now the limit of this process's cgroup, if there is one.
     most = installed if most is None else min(installed, most)
     if total > most:
         words = [(group, formatting.size(size)) for group, size in memory]

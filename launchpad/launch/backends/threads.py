@@ -1,8 +1,8 @@
 """Threads: every worker is a thread of the launching process.
 
 Threads behave like processes as far as they can: arguments are copied, the output of each worker goes to its
-own log, and failures name their worker. Two things threads cannot have: an environment of their own, and an
-end from outside. A worker that doesn't stop within its grace period is left behind, and reported by name.
+own log, and failures name their worker. Threads cannot have an environment of their own, and nothing can end
+them from outside. A worker that doesn't stop within its grace period is left behind, and reported by name.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class ThreadWorkers(WorkerThreads):
         for thread in (*threads, *self._abandon_threads):
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
-        # The script may keep its `Running` for long, and with these it would keep all that workers served.
+        # The script may keep its `Running` for long. With these threads, it would also keep all that workers
+        # served.
         self._threads.clear()
 
     def _give_up(self, worker_thread: WorkerThread, at_once: bool) -> None:

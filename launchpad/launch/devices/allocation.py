@@ -2,14 +2,14 @@
 
     whole GPUs     belong to one worker
     shares         below 1; those on one device add up to at most 1
-    accelerator    only devices with that in their name
+    accelerator    only devices with this text in their name
     parts (MIG)    count as devices; no worker is given two of them
 
-The search goes back when it is stuck, so it finds an assignment if there is one, unless it takes too many
+The search backtracks when it is stuck. So it finds an assignment if there is one, unless that takes too many
 steps. It serves requests for whole GPUs first, in plan order, and then shares, the largest first. Each
-request takes what is of least use to the others: a device that few may have, one that others have shares of
-already, the lowest number. So the first way tried is nearly always right. The search does not try again what
-has failed before, nor what differs only in names.
+request takes the devices that are of least use to the other requests: those that few requests may have, those
+of which others have shares already, those with the lowest numbers. So the first way tried is nearly always
+right. The search does not repeat a state that has failed before, nor one that differs from it only in names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ UNIT = 10_000
 """The number of units of a device. Shares are whole numbers of units."""
 
 _MAX_STEPS = 20_000
-"""Steps after which the search gives up, in some seconds. Only requests made to be hard take that long."""
+"""The number of steps, which take some seconds, after which the search gives up. Only requests that were made
+to be hard take that long."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def allocate(
 
 
 _Taken = tuple[int, ...]
-"""The places of the devices that one request takes."""
+"""The indices of the devices that one request takes."""
 
 
 class _Search:
@@ -100,14 +101,14 @@ class _Search:
             counts[key] += 1
             alike.append(counts[key])
         self._alike = alike[::-1]
-        """For each place, the number of requests from there on that are the same as the one there."""
+        """For each place, the number of requests from there on that equal the request at this place."""
         self._left = list(
             itertools.accumulate((r.units * r.count for r in reversed(requests)), initial=0)
         )
         self._dead_ends: set[object] = set()
 
     def run(self) -> list[tuple[GpuRequest, _Taken]] | None:
-        """Return each request with what it takes; None if there is no way, or the search gives up."""
+        """Return each request with its devices; None if there is no way, or the search gives up."""
         chosen: list[_Taken] = []
         ways = [self._ways(0)]
         for _ in range(len(self._requests) + _MAX_STEPS):
@@ -135,7 +136,7 @@ class _Search:
     def _ways(self, place: int) -> Iterator[_Taken]:
         """Yield the ways to serve the request at this place.
 
-        There is no way if too little is free for it and the requests after it.
+        There is no way if too little is free for this request and the requests after it.
         """
         request = self._requests[place]
         free = self._free

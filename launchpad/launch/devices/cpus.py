@@ -18,7 +18,7 @@ def number_of_cpus() -> int:
 
 
 def quota() -> float | None:
-    """Return how many CPUs' time the cgroup of this process may use; None without a limit."""
+    """Return the CPU time that this process's cgroup may use, as a number of CPUs; None without a limit."""
     quotas = []
     for path in cgroup.paths({"": "cpu.max"}, with_parents=True):
         allowed, _, period = cgroup.text_of(path).partition(" ")
@@ -36,7 +36,7 @@ def number_of_threads(n_requested: float | None, num_workers: int) -> int:
     """Return how many threads of BLAS and OpenMP a worker is given.
 
     Args:
-        n_requested: How many CPUs it asks for.
+        n_requested: How many CPUs the worker asks for.
         num_workers: How many workers share this host's CPUs.
     """
     inherited = os.environ.get(OPENMP_THREADS, "")

@@ -1,11 +1,11 @@
-"""Devices that workers can be given, a GPU or a part of one (MIG), and those that this process may use.
+"""Devices for workers, each a GPU or a part of a GPU (MIG), and the devices that this process may use.
 
-CUDA_VISIBLE_DEVICES says which it may use:
+CUDA_VISIBLE_DEVICES says which devices it may use:
 
 unset           all of them
 0,2             by number; for a GPU in MIG mode, all its parts
 GPU-8f3a,MIG-…  by uuid, or the beginning of one
-(empty), -1     none; what comes after a -1 does not count, as with CUDA itself
+(empty), -1     none; entries after a -1 do not count, as with CUDA itself
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Device:
 
     @property
     def id(self) -> str:
-        """The entry for it in CUDA_VISIBLE_DEVICES: the number, or the uuid for a part."""
+        """The device's entry in CUDA_VISIBLE_DEVICES: the number, or for a part the uuid."""
         return self.uuid if self.whole else str(self.index)
 
     @property
@@ -49,7 +49,7 @@ class Device:
 
 
 def listed(ids: Sequence[str]) -> str:
-    """Return a text of ids for people, with runs of numbers in short: `GPU 0–3, 6`."""
+    """Return ids as text for people, with runs of numbers shortened: `GPU 0–3, 6`."""
     spans: list[list[str]] = []
     for id in ids:
         last = spans[-1][-1] if spans else ""
@@ -62,10 +62,10 @@ def listed(ids: Sequence[str]) -> str:
 
 
 def visible(devices: Sequence[Device], variable: str | None) -> list[Device]:
-    """Return the devices that the value of CUDA_VISIBLE_DEVICES names, in its order.
+    """Return the devices that this value of CUDA_VISIBLE_DEVICES selects, in its order.
 
     Raises:
-        DefinitionError: an entry names no device, could be any of several, or names a device again.
+        DefinitionError: an entry matches no device, matches several devices, or repeats a device.
     """
     if variable is None:
         return list(devices)

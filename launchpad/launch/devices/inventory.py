@@ -3,7 +3,7 @@
 LP_FAKE_GPUS        GPUs that do not exist, for tests: `4`, or `A100:2,H100:2`
 nvidia-ml-py        the driver's own library (`pip install 'launchpad-graph[gpu]'`)
 nvidia-smi          the driver's own command
-else                none
+otherwise           no GPUs
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUERY = "index,uuid,name,mig.mode.current"
 
 
 def installed() -> list[Device]:
-    """Return the devices of this host, in the order of their numbers; GPUs in MIG mode as their parts."""
+    """Return this host's devices, in the order of their numbers. A GPU in MIG mode counts as its parts."""
     fake = os.environ.get(FAKE)
     if fake:
         return _fake(fake)

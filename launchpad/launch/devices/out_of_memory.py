@@ -2,7 +2,7 @@
 
 memory.events         oom_kill 1      cgroup v2, the group of this process
 memory.oom_control    oom_kill 1      cgroup v1, the same
-/proc/vmstat          oom_kill 1      elsewhere: this machine
+/proc/vmstat          oom_kill 1      elsewhere, the whole machine
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NO_LIMIT_BYTES = 1 << 60
 
 
 class OutOfMemory:
-    """A watch on whether the kernel has killed a process because memory ran out.
+    """A watch that shows if the kernel has killed a process because memory ran out.
 
     Workers are in the memory cgroup of the forkserver, unless something moves them.
     """
@@ -27,7 +27,7 @@ class OutOfMemory:
         self._seen = _count(self._path)
 
     def has_happened(self) -> bool | None:
-        """Return True if it has killed one since the last look; None if the kernel does not tell."""
+        """Return True if the kernel has killed a process since the last call; None if it doesn't tell."""
         before = self._seen
         self._seen = _count(self._path)
         return self._seen > before if self._path else None

@@ -49,13 +49,13 @@ def unused(requests: Sequence[tuple[float, str | None]], where: str) -> str:
     """Return what to tell the user if there are GPUs and no worker gets one; else an empty text.
 
     Args:
-        requests: For each worker, how many it asks for, and its own CUDA_VISIBLE_DEVICES if it has one.
-        where: `and this host has GPUs`.
+        requests: For each worker, how many GPUs it asks for, and its own CUDA_VISIBLE_DEVICES if it has that.
+        where: A text such as `and this host has GPUs`.
     """
     if any(gpus or (own or "").strip() not in NONE_VISIBLE for gpus, own in requests):
         return ""
     if all(own is not None for _, own in requests):
-        return ""  # the user gives them none
+        return ""  # the user hides the GPUs on purpose
     return (
         f"no worker is given a GPU, {where}: the workers compute on the CPU. Give a group some:"
         " resources=lp.Resources(gpus=1); or all that there are to each of its workers:"
@@ -64,7 +64,7 @@ def unused(requests: Sequence[tuple[float, str | None]], where: str) -> str:
 
 
 def reason(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> str:
-    """Return why the requests cannot be met, if the sum alone does not say it."""
+    """Return why the requests cannot be met, if the sum alone does not show it."""
     if round(sum(request.gpus for request in requests), 4) > len(devices):
         return ""
     reasons = ["whole GPUs are not shared", "a share is of one GPU"]

@@ -20,7 +20,7 @@ from pathlib import Path
 from launchpad.courier.light_dataclass import dataclass
 
 HEADER = b"--- launchpad: what came before is in "
-"""The beginning of a part that has others before it. The name of the one before follows."""
+"""The beginning of a part that has other parts before it. The name of the part before follows."""
 
 
 _TAIL_BYTES = 16384
@@ -39,7 +39,7 @@ class LogFiles:
     directory: Path
 
     def path(self, worker: str, attempt: int = 1) -> Path:
-        """Return the file for what one attempt of a worker prints."""
+        """Return the file for the output of one attempt of a worker."""
         suffix = "" if attempt == 1 else f".attempt_{attempt}"
         return self.directory / f"{worker}{suffix}.log"
 
@@ -63,7 +63,7 @@ class LogFiles:
         logs = [self.path(worker, attempt) for attempt in self.attempts(worker)]
         contents: list[bytes] = []
         for part in (part for log in logs for part in parts(log)):
-            # On OSError the part was just deleted, or rotated. The next call finds it.
+            # On OSError, the part was just deleted or rotated. The next call finds a rotated part.
             with contextlib.suppress(OSError):
                 contents.append(without_header(part.read_bytes()))
         return b"".join(contents).decode(errors="replace")

@@ -4,12 +4,13 @@
     C, subprocesses ───────────────▶ 1 and 2 ────────┼──▶ learner-0.log
     faulthandler ──────────────────▶ one of our own ─┘
 
-A process writes to the file itself, so nothing is lost if it is killed. Then only another thread can check
-the size. It does so every second, and sooner for a log that grows quickly. It rotates the log between two
-lines of Python's streams. Otherwise a line that is written in pieces, as by print() under PYTHONUNBUFFERED,
-would be in two files. If all output comes by write(), the size is checked after each line.
+A process writes to the file itself, so nothing is lost if it is killed. So a separate thread has to check the
+log's size. The thread does so every second, and sooner if the log grows quickly. It rotates the log between
+two lines of Python's streams. Otherwise a line that is written in pieces, as by print() under
+PYTHONUNBUFFERED, would be in two files. If all output comes through write(), the size is checked after each
+line instead.
 
-To rotate a log, its descriptors are moved to a new file, so that all streams over them stay.
+A rotation moves the log's descriptors to a new file, so that all streams over these descriptors stay.
 
 A worker's output is not part of its work: a program that has trained for a week must not fail at a print()
 because a disk is full.
@@ -43,14 +44,14 @@ _SHORTEST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 
 _LONGEST_LINE_S = 1.0
-"""Seconds to wait for the end of a line, since a progress bar has no end."""
+"""The most seconds to wait for the end of a line, since a progress bar's line may not end."""
 
 
 class LossyWriter(io.BufferedWriter):
     """A buffered file that accepts everything, and drops what the disk does not take.
 
-    A print() in a signal's handler is not an error either, even during another write. Python's own buffer
-    refuses it as reentrant.
+    It also accepts a print() in a signal handler that interrupts another write. Python's own buffer refuses
+    this as reentrant.
 
     Args:
         fd: A descriptor of the file.
@@ -58,10 +59,11 @@ class LossyWriter(io.BufferedWriter):
             object.
 
     Attributes:
-        trouble: The reason why something was dropped; None as long as nothing was.
+        trouble: The reason why something was dropped; None if nothing was dropped.
         is_unbuffered: True if everything is written at once.
-        guard: Held during a write; reentrant, for a signal's handler. At first it does nothing.
-        is_mid_line: True if the last write left a line open.
+        guard: A lock that is held during a write. It is reentrant, for signal handlers. At first it does
+            nothing.
+        is_mid_line: True if the last write ended in the middle of a line.
     """
 
     trouble: OSError | None = None
@@ -75,7 +77,7 @@ class LossyWriter(io.BufferedWriter):
         self._spare = spare
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write the data. To the caller, all of it was written."""
+        """Write the data. Return its whole length, even if some data was dropped."""
         with self.guard:
             try:
                 self._try(super().write, data)
@@ -89,8 +91,8 @@ class LossyWriter(io.BufferedWriter):
         return memoryview(data).nbytes
 
     def flush(self) -> None:
-        """Write what is buffered, or keep it for the next time."""
-        # A RuntimeError comes in a signal's handler: the code that was interrupted will flush.
+        """Write the buffered data, or keep it for the next time."""
+        # A RuntimeError comes in a signal handler. The code that the signal interrupted will flush.
         with self.guard, contextlib.suppress(RuntimeError):
             self._try(super().flush)
 
@@ -110,12 +112,13 @@ class LossyWriter(io.BufferedWriter):
 class LogWriter:
     """The log of an attempt, as a text stream that any thread may write to.
 
-    This class itself is for a worker that is a thread here, or runs on another host: its output comes by
-    write().
+    This class itself is for a worker that is a thread here or runs on another host, so that all of its output
+    comes through write().
 
     Args:
         warn: Called once, with a text for the user, when output is lost because the disk is full.
-        standard: Descriptors that are the log already. Without them, the log is opened.
+        standard: Descriptors that refer to the log already. If there are no such descriptors, the log is
+            opened.
 
     Attributes:
         fd: A descriptor of our own, which stays open when user code closes the others.
@@ -134,13 +137,13 @@ class LogWriter:
         self._warn = warn
         self._fds = (*standard, self.fd)
         self._buffers = [LossyWriter(fd, self.fd) for fd in standard] or [LossyWriter(self.fd)]
-        # Held during a write and during a rotation, which would otherwise put a line into two files.
-        # Reentrant, because a signal's handler may print while the main thread does.
+        # Held during a write and during a rotation. Otherwise a rotation could split a line into two files.
+        # Reentrant, because a signal handler may interrupt a print of the main thread, and print too.
         self._lock = threading.RLock()
         self._has_warned = False
 
     def write(self, text: str) -> int:
-        """Add to the log. What ends a line is written at once."""
+        """Add a text to the log. If it contains a newline, write it at once."""
         data = text.encode(errors="backslashreplace")
         if "\n" in text:
             self.write_bytes(data)
@@ -167,12 +170,12 @@ class LogWriter:
         return False
 
     def close(self) -> None:
-        """Close the file. To print afterwards is an error, as with any closed stream."""
+        """Close the file. Printing afterwards is an error, as with any closed stream."""
         with self._lock:
             self._buffers[0].close()
 
     def report_trouble(self) -> None:
-        """Call `warn` the first time that output was lost."""
+        """If output was lost, call `warn`, but only once."""
         trouble = next((b.trouble for b in self._buffers if b.trouble is not None), None)
         if trouble is not None and not self._has_warned:
             self._has_warned = True
@@ -190,7 +193,7 @@ class LogWriter:
         old = os.fstat(self.fd)
         for fd in self._fds:
             with contextlib.suppress(OSError):  # closed by user code
-                # If user code has opened another file under this number, leave that alone.
+                # If user code has opened another file under this number, leave that file alone.
                 if os.path.samestat(os.fstat(fd), old):
                     os.dup2(new, fd, inheritable=fd in _STANDARD)
         os.close(new)
@@ -208,7 +211,7 @@ class ProcessLog(LogWriter):
             buffer.is_unbuffered = bool(getattr(before, "write_through", False))
             stream = io.TextIOWrapper(
                 buffer,
-                # Whatever the locale is, so that logs can be read, and no print() fails.
+                # Use UTF-8 whatever the locale is, so that logs can be read, and no print() fails.
                 encoding="utf-8",
                 errors="backslashreplace",
                 newline="\n",
@@ -219,7 +222,7 @@ class ProcessLog(LogWriter):
                 setattr(sys, attribute, stream)
 
     def watch(self) -> None:
-        """Rotate the log from now on, in a thread of its own."""
+        """From now on, rotate the log, in a separate thread."""
         for buffer in self._buffers:
             buffer.guard = self._lock
             # A forked child does not have this thread, and the thread may have held the lock at the fork.
@@ -255,6 +258,6 @@ class ProcessLog(LogWriter):
             if growth <= 0 or not self._rotation.max_bytes:
                 pause_s = _LONGEST_PAUSE_S
             else:
-                # Wait half the time after which the log is full, if it goes on like this.
+                # Wait half the time until the log is full, if it goes on growing like this.
                 until_full_s = (self._rotation.max_bytes - size) / growth * pause_s
                 pause_s = min(max(until_full_s / 2, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)

@@ -11,7 +11,7 @@ These are loggers of Python's `logging`. INFO is for the lifecycle, DEBUG for re
 decisions and requests. Nothing is logged for a call that goes well.
 
 They have no `NullHandler`. Python prints the warnings of a logger without handlers on stderr, and launchpad's
-warnings must be seen; a `NullHandler` would count as one.
+warnings must be seen. A `NullHandler` would count as a handler.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def set_level(level: str) -> None:
-    """Show what launchpad logs from this level on: in this process, and in workers that start after this.
+    """Show launchpad's log from this level on, in this process and in workers that start later.
 
     If the script has set up logging, its handlers get the lines. Otherwise they go to stderr, which in a
     worker is the worker's log.
 
     Args:
-        level: A name of `logging`'s, such as "DEBUG". An empty one leaves the level that the script has set
-            for the logger `launchpad`. If it has set none, only warnings are shown, even if the script shows
-            INFO of all else, as absl and hydra do.
+        level: A name of `logging`'s, such as "DEBUG". If it is empty, the level that the script has set for
+            the logger `launchpad` stays. If the script has set no level, only warnings are shown, even if the
+            script shows INFO of all other loggers, as absl and hydra do.
     """
     logger = logging.getLogger(LOGGER)
     if not level:
@@ -42,7 +42,7 @@ def set_level(level: str) -> None:
         return
     logger.setLevel(level)
     if not logger.hasHandlers():
-        # `LoggingSettings` describes this handler, and so workers have it, too.
+        # `LoggingSettings` describes this handler, so workers get it, too.
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(FORMAT))
         logger.addHandler(handler)

@@ -1,12 +1,12 @@
-"""The parts of a log. The first is opened, and others follow when one is too large.
+"""The parts of a log. When a part is too large, the next one is begun.
 
     learner-0.log ──rename──▶ learner-0.log.3      open descriptors still write to it
     a new learner-0.log                            the writer's descriptors are moved there
-    learner-0.log.1 is deleted                     if there are too many now; its lines are counted
+    learner-0.log.1 is deleted                     if there are too many parts now; its lines are counted
 
-The writer of a log rotates it (log_writer.py). The first line of each part says where the part before is, and
-how much has been deleted in all: each rotation adds to what the header before it says. Text that is written
-between two of these steps is in one part or the other.
+The writer of a log rotates it (log_writer.py). The first line of each further part is a header. It says where
+the part before is, and how much has been deleted in all: each rotation adds to the numbers in the header
+before. Text that is written between two of the steps above is in one part or the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Rotation:
     """The limits of a log: its size before it is rotated, and how many parts are kept.
 
     Attributes:
-        max_bytes: A log that has grown beyond this is rotated; 0 for never.
+        max_bytes: The size beyond which a log is rotated; 0 means never.
         files: How many parts of an attempt are kept, including the newest.
     """
 
@@ -58,7 +58,7 @@ class Rotation:
         """Rotate a log, and return the descriptor of the new part.
 
         Raises:
-            OSError: it cannot be rotated, and nothing has changed.
+            OSError: the log cannot be rotated, and nothing has changed.
         """
         full = numbers(log)
         full.append(max(full, default=0) + 1)
@@ -95,7 +95,7 @@ def _deleted_before(part: Path) -> tuple[int, int]:
 
 
 def _lines_and_bytes(part: Path) -> tuple[int, int]:
-    """Return how many lines and bytes of output a part holds, without the line that is ours."""
+    """Return how many lines and bytes of output a part holds, without its header."""
     n_lines = 0
     n_bytes = 0
     with part.open("rb") as file:
@@ -108,7 +108,7 @@ def _lines_and_bytes(part: Path) -> tuple[int, int]:
 
 
 def first_part(log: Path) -> int:
-    """Return a descriptor that appends to a log; to nothing, if the disk is full.
+    """Return a descriptor that appends to a log. If the disk is full, it drops all output.
 
     The worker runs even then.
     """
@@ -124,7 +124,7 @@ def number_of(variable: str, default: float) -> float:
     """Return the number that an environment variable holds.
 
     Raises:
-        LaunchError: it is not a number, or below 0.
+        LaunchError: the variable is not a number, or below 0.
     """
     text = os.environ.get(variable, "").strip()
     try:

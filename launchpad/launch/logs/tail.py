@@ -1,10 +1,10 @@
-"""A reader that follows the logs of one worker, and reads what is added while it is added.
+"""A reader that follows the logs of one worker while they grow.
 
     learner-0.log.1 ─▶ learner-0.log.2 ─▶ learner-0.log ─▶ learner-0.attempt_2.log
      part after part, however many are full                 attempt after attempt
 
-It holds no file open, since there may be a thousand. A changed inode shows that a log was rotated. The part
-that was read so far is then called `learner-0.log.N`, and is read to its end first. A subprocess of the
+It keeps no file open, since there may be a thousand logs. A changed inode shows that a log was rotated. The
+part that was read so far is then called `learner-0.log.N`, and is read to its end first. A subprocess of the
 worker may write to that part for a little longer, so the last full part is read again.
 """
 
@@ -37,7 +37,7 @@ class _LogPosition:
     path: str
     offset: int = 0
     beginning: bytes = b""
-    """Its first bytes, since another file may get the inode of one that was deleted."""
+    """The first bytes of the file, since a new file may get the inode of a deleted one."""
     is_another: bool = False
 
     def read(self, most: int = _CHUNK) -> bytes:
@@ -95,7 +95,7 @@ class Tail:
         return self.backlog()
 
     def lines(self) -> list[bytes]:
-        """Return the next complete lines; not all of them, if there are very many."""
+        """Return the next complete lines, but not all of them if there are very many."""
         if not self.has_more():
             return []
         *lines, partial = (self._partial + self._read()).split(b"\n")
@@ -139,7 +139,7 @@ class Tail:
         self._late: _LogPosition | None = None
 
     def _notice(self) -> int:
-        """Note whether the log was rotated since the last look, and return its size now."""
+        """Note whether the log was rotated since the last call, and return its present size."""
         while True:
             inode, size = _inode_and_size(self._live.path)
             has_shrunk = inode != _MISSING and size < self._live.offset
@@ -167,8 +167,8 @@ class Tail:
             if data:
                 return data
             self._late = self._closed.popleft()
-        # The live part is read first. All that was written before these lines is then in `late` already, and
-        # is returned before them.
+        # Read the live part first. All that was written before these lines is then in `late` already, and is
+        # returned before them.
         new = self._live.read(most)
         if self._live.is_another:
             self._inode = _ANOTHER

@@ -5,10 +5,10 @@
     progress, notes    ──┘                                    actor-0   | 17 episodes
                                                               launchpad | 1 of 2 workers is ready …
 
-Everything is in the log files, whatever backend writes them, and this only shows them. So nothing is lost if
-the terminal is slow or closed, and a worker never waits for it. If the output falls so far behind that no
-user could read the rest, lines are skipped, and a note is printed. Control characters in a line are shown,
-not sent to the terminal.
+Everything is in the log files, whatever backend writes them, and this module only shows it. So nothing is
+lost if the terminal is slow or closed, and a worker never waits for the terminal. If the output falls so far
+behind that no user could read the rest, lines are skipped, and a note is printed. Control characters in a
+line are shown, not sent to the terminal.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _WRITTEN_AT_ONCE = 1 << 16
 
 _BEHIND_OF_TERMINAL = 8 << 20
 _BEHIND_OF_FILE = 256 << 20
-"""The most bytes of all workers that may wait to be shown. For a file or pipe, which no user reads live,
-it is more."""
+"""The most bytes of all workers together that may wait to be shown. For a file or pipe, which no user reads
+live, the limit is higher."""
 
 _LEAST_BEHIND = 1 << 18
 _KEPT_OF_SKIPPED = 1 << 14
@@ -63,7 +63,7 @@ class Output:
 
     Args:
         run: The directories with the logs.
-        stream: Where to print; nowhere if None. Printing ends when it takes no more text.
+        stream: Where to print; with None, nowhere. Printing ends when the stream takes no more text.
         overlay: Drawn after each round, and closed at the end.
 
     Attributes:
@@ -91,7 +91,7 @@ class Output:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Start to print, in a thread of its own."""
+        """Start to print, in a separate thread."""
         if self._stream is not None:
             self._thread = OwnThread(
                 target=self._print_all, args=(self._stream,), name="launchpad-output"
@@ -99,7 +99,7 @@ class Output:
             self._thread.start()
 
     def follow(self, worker: str, attempt: int) -> None:
-        """Print the lines of another attempt of a worker, after those of the one before."""
+        """Print the lines of another attempt of a worker, after the lines of the attempt before."""
         if worker in self._tails:
             self._tails[worker].follow(self._run.log(worker, attempt))
 
@@ -107,7 +107,7 @@ class Output:
         """Print lines of the launcher's own, after what the workers have printed so far.
 
         Args:
-            once: If True, do nothing if a call with `once` has printed the same before.
+            once: If True, do nothing if an earlier call with `once` has printed the same text.
         """
         if once and text in self._noted:
             return
@@ -161,7 +161,7 @@ class Output:
     def _round(self, prefixes: dict[str, str], limit: int) -> Iterator[str]:
         """Yield what is new, as lines, with the notes last.
 
-        If a worker has printed more than `limit` bytes, all but the last of them are skipped.
+        If more than `limit` bytes of a worker wait, all but the last of them are skipped.
         """
         notes: list[str] = []
         while not self._notes.empty():
@@ -192,7 +192,7 @@ def prefixes_of(stream: TextIO, workers: Sequence[str], ours: str = "") -> dict[
     """Return name → the prefix of its lines, in a colour if the stream is a terminal that shows colours.
 
     Args:
-        ours: The name for lines of our own.
+        ours: The name in front of launchpad's own lines.
     """
     styles = {worker: _COLORS[i % len(_COLORS)] for i, worker in enumerate(workers)}
     if ours:
@@ -229,7 +229,7 @@ def _write(stream: TextIO, text: str) -> bool:
             stream.write(text.encode(encoding, "replace").decode(encoding))
             stream.flush()
     except BlockingIOError:
-        # A program made the terminal non-blocking. Some text is missing there, but the log has it.
+        # Some program has made the terminal non-blocking. Text is missing there, but the log has it.
         return True
     except (OSError, ValueError):
         return False

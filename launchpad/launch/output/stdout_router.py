@@ -1,10 +1,10 @@
-"""Streams that route what threads print to the log file of their worker.
+"""Streams that route the output of threads to the log file of their worker.
 
     print() in a worker's thread ──▶ ThreadStdout ──▶ logs/learner-0.log ──(Output)──▶ terminal
     print() anywhere else        ──▶ ThreadStdout ──▶ what sys.stdout was before
 
-sys.stdout and sys.stderr are replaced while at least one program runs as threads in this process. They are
-also replaced in handlers of `logging` that were made before, which keep the stream that they were given.
+sys.stdout and sys.stderr are replaced while at least one program runs as threads in this process. Handlers of
+`logging` that were made before keep the stream that they were given, so their streams are replaced, too.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ from launchpad.runtime.link import SupervisorLink
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-# Held while `_files` and the streams of `sys` change together. Workers begin and end in threads of their own:
-# without it, the last one that ends could put the original streams back just after another has begun.
+# Held while `_files` and the streams of `sys` change together. Workers begin and end in separate threads.
+# Without the lock, the last one that ends could put the original streams back just after another one has
+# begun.
 _lock = fork.free_in_child(threading.Lock())
 _files: dict[SupervisorLink, LogWriter] = {}
 _NAMES = ("stdout", "stderr")
 _routed: dict[str, ThreadStdout] = {}
-"""The last stream of each name. They are kept because `print` holds no reference to the sys.stdout that it
-writes to and then flushes. If it were freed in between, Python would crash (python/cpython#130163, until
-3.13.3)."""
+"""The last stream of each name. `print` writes to sys.stdout and then flushes it, but holds no reference to
+it. If the stream were freed in between, Python would crash (python/cpython#130163, until 3.13.3). So it is
+kept here."""
 
 
 @dataclass(eq=False, repr=False)
 class ThreadStdout(threading.local):
     """A text stream that finds out, at each write, to which worker the thread belongs.
 
-    It is not an `io` class, since those flush when they are collected, in whatever thread that happens. The
-    main thread's `flush` is a C function: Python calls it when a script's last line has run, and forgets a
-    Ctrl-C that comes while this call runs any Python code.
+    It is not an `io` class, since objects of those flush when they are garbage-collected, in whatever thread
+    that happens. The main thread's `flush` is a C function. Python calls it when a script's last line has
+    run, and would forget a Ctrl-C that came while this call ran any Python code.
     """
 
     original: TextIO | None
-    """None if its descriptor was closed when Python started. Text for it is lost then."""
+    """None if its descriptor was closed when Python started. Then text for this stream is lost."""
 
     def __post_init__(self) -> None:  # in each thread that comes to use it
         if self.original is not None and threading.current_thread() is threading.main_thread():
@@ -124,7 +125,7 @@ def prepare() -> None:
 
 
 def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[str], None]) -> None:
-    """Route what this worker's threads print to `path`, from now on."""
+    """From now on, route the output of this worker's threads to `path`."""
     prepare()
     with _lock:
         if not _files:
@@ -139,7 +140,7 @@ def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[st
 
 
 def end(worker: RunContext) -> None:
-    """End what `begin` began. What the worker's threads print after that goes to the original stream."""
+    """End the routing. What the worker's threads print after that goes to the original stream."""
     with _lock:
         file = _files.pop(worker.link, None)
         if file is not None:
@@ -157,5 +158,5 @@ def end(worker: RunContext) -> None:
 def _log_handlers() -> list[logging.StreamHandler[Any]]:
     """Return all handlers that write to a stream, including those inside other handlers, such as absl's."""
     handlers = [reference() for reference in logging._handlerList]  # type: ignore[attr-defined]
-    # The last resort of logging reads sys.stderr each time, and has no stream of its own.
+    # `logging.lastResort` reads sys.stderr each time, and has no stream of its own.
     return [h for h in handlers if isinstance(h, logging.StreamHandler) and "stream" in vars(h)]

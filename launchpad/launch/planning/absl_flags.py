@@ -1,12 +1,12 @@
-"""absl flags in workers: the launching script's command line holds in its processes too.
+"""absl flags in workers: the launching script's command line applies in workers' processes too.
 
     launcher   capture()          values of all flags, if absl has parsed them
     worker     expect(values)     remembers them
-               refresh()          gives them to the flags that exist by now: called before user code runs
+               refresh()          sets the flags that are defined by now; called before user code runs
 
 A flag of the launching script itself exists in no module that a worker imports, so the worker defines it
-again. Flags and holders among a node's arguments, or used by functions of the script, travel by
-name (`reduced`).
+again. absl's FLAGS and the holders of flags are pickled by name (`reduced`), among a node's arguments or in
+functions of the script.
 
 If nothing has imported absl's flags, this file does not import them either.
 """
@@ -35,7 +35,7 @@ class FlagValues:
         values: Name → value, of all flags that were given or changed.
         own: Name → value, of all flags that the launching script itself defines.
         of_launchpad: Name → value, of launchpad's flags that the script's own parser has read.
-        args: More of the command line, for one worker: `--seed=1`.
+        args: Further command-line arguments, for one worker: `--seed=1`.
     """
 
     is_parsed: bool = False
@@ -109,7 +109,7 @@ def reduced(value: Any) -> Any:
 
 
 def _absl_flags() -> Any:
-    """Return absl's module of flags; None if it is not imported, or only partly, by another thread."""
+    """Return absl's module of flags; None if it is not imported, or another thread is still importing it."""
     module = sys.modules.get("absl.flags")
     return module if hasattr(module, "FLAGS") else None
 

@@ -1,7 +1,8 @@
 """Search for the object of a payload that cannot be made in a worker, and for the code that uses it.
 
-pickle's own error says neither. So the payload is read once more, by the Unpickler that is written in Python.
-If that fails, its stack shows the code that was begun, and the name that the object was to have in it.
+pickle's own error names neither. So the payload is read once more, by the Unpickler that is written in
+Python. When that Unpickler fails, its stack shows the code that was begun, and the name of the object in this
+code.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class BrokenPart(NamedTuple):
 def find(
     payload: bytes, buffers: Iterable[Any], error: Exception, nested: Callable[..., Any]
 ) -> BrokenPart | None:
-    """Return what failed with this error when the payload was read; None if it cannot be found.
+    """Return the part that raised this error when the payload was read; None if it cannot be found.
 
     Args:
         nested: The function that the payload calls with another payload, as bytes, and its buffers.
@@ -111,7 +112,7 @@ def _name(named: Any) -> str:
 
 
 def _user(stacks: list[list[Any]]) -> str:
-    """Return the innermost code that was begun, and the name in it that was read last; empty if none was."""
+    """Return the innermost code that was begun, and the last name read in it; empty if there is no code."""
     flat = [(value, depth) for depth, stack in enumerate(stacks) for value in stack]
     unfinished = [i for i, (value, _) in enumerate(flat) if by_value.is_unfinished(value)]
     if not unfinished:
@@ -128,7 +129,7 @@ def _user(stacks: list[list[Any]]) -> str:
 
 
 def _last_key(entries: list[tuple[Any, int]]) -> str:
-    """Return the last key of a dict that is being read: keys and values take turns, at one depth."""
+    """Return the last key of a dict that is being read: keys and values alternate, at one depth."""
     while entries and not isinstance(entries[0][0], str):
         entries = entries[1:]
     depth = entries[0][1] if entries else 0

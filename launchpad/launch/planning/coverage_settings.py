@@ -1,7 +1,7 @@
 """Settings with which coverage measures workers that are processes, if it measures the script.
 
-Each worker writes a data file of its own beside the script's, at the end of its process, as a script that
-`coverage run --parallel-mode` runs does; `coverage combine` puts them together.
+At the end of its process, each worker writes a data file of its own beside the script's, as `coverage run
+--parallel-mode` does for a script. `coverage combine` merges the files.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CoverageSettings:
             why = f"{type(error).__name__}: {error}"
             print(f"coverage does not measure this worker: {why}", file=sys.stderr)
             return
-        # It is registered before all functions of the user's, so it is called after them.
+        # This is registered before all of the user's functions, so it is called after them.
         atexit.register(_save, measurement)
 
 

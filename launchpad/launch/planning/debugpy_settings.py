@@ -1,10 +1,11 @@
 """Settings with which debugpy, as VS Code starts it, debugs workers that are processes.
 
-It does so if it debugs the launching script.
+debugpy debugs the workers if it debugs the launching script.
 
-debugpy follows a script into processes by rewriting the command of each, and has threads and a socket there.
-The forkserver may have neither, so it is left alone. Instead, a worker connects to the
-script's adapter, which tells the client (VS Code) about a new process to attach to, as about any other.
+To follow a script into a new process, debugpy rewrites the process's command, and has threads and a socket in
+the process. The forkserver may have neither, so debugpy must leave it alone. Instead, a worker connects to
+the script's adapter. The adapter tells the client (VS Code) about this process to attach to, as about any
+other.
 
     script ══ adapter ══ client            attach: breakpoints
     worker ══════╝ ╚════ client            debugpyAttach, attach: breakpoints ──▶ import, run
@@ -35,7 +36,7 @@ class DebugpySettings:
     Attributes:
         pid: The script's process.
         token: The secret that the adapter shows to a process that it debugs.
-        client_token: The secret that such a process shows to the adapter.
+        client_token: The secret that a debugged process shows to the adapter.
     """
 
     on_host: str
@@ -68,14 +69,14 @@ class DebugpySettings:
             return None
 
     def apply(self) -> None:
-        """Have the client attach to this process, and wait for it. Do nothing on another host."""
+        """Have the client attach to this process, and wait until it has. Do nothing on another host."""
         if platform.node() != self.on_host:
             return
         try:
             debugpy: Any = importlib.import_module("debugpy")
             importlib.import_module("debugpy.server")  # makes pydevd importable
             pydevd: Any = importlib.import_module("pydevd")
-            # As `debugpy.connect` does, which has no parameter for the adapter's token.
+            # Do this as `debugpy.connect` does, which has no parameter for the adapter's token.
             pydevd.settrace(
                 host=self.host,
                 port=self.port,

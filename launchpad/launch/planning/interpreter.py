@@ -1,13 +1,13 @@
 """Settings that a worker's interpreter takes over from the launching script's, on whatever host.
 
-    hash seed           PYTHONHASHSEED of the script, else one that is drawn; all workers of a run have it
+    hash seed           PYTHONHASHSEED of the script, else a random one; the same in all workers of a run
     flags               -O, -X dev, -W and the like
     settings            of modules, such as `sys.setrecursionlimit`: see module_settings.py
-    warnings' filters   those for categories of packages from when a worker imports these
+    warnings' filters   a filter for a package's category applies once a worker imports the package
     logging             see logging_settings.py, and loguru_settings.py
     coverage            see coverage_settings.py
     debugger            see debugpy_settings.py
-    authkey             of multiprocessing, by which its managers and listeners know each other
+    authkey             of multiprocessing, with which its managers and listeners recognise each other
 
 The first two take effect when an interpreter starts. The others are set before the user's code is imported.
 """
@@ -48,7 +48,7 @@ class WarningFilter:
     line: int
 
     def apply(self, category_module: ModuleType, *, is_last: bool = False) -> None:
-        """Add the filter, now that its category's module is imported: before the others, or after them."""
+        """Add the filter in front of the others, or after them. Its category's module must be imported."""
         category = _class_in(category_module, self.category)
         if category is None:  # another version of its package is imported here
             return
@@ -67,11 +67,11 @@ class InterpreterSettings:
     """An interpreter's settings as plain data, for another process.
 
     Attributes:
-        warning_filters: Entries of `warnings.filters`. A pattern is text. A category is its name, and the
-            name of its module.
-        loguru: None if the script does not use it.
+        warning_filters: The entries of `warnings.filters`. A pattern is kept as text, a category as its name
+            and the name of its module.
+        loguru: None if the script does not use loguru.
         coverage: None if the script is not measured.
-        debugpy: None if it does not debug the script.
+        debugpy: None if debugpy does not debug the script.
         authkey: Empty if the script has not imported multiprocessing.
     """
 
@@ -113,7 +113,8 @@ class InterpreterSettings:
         for warning_filter in self.warning_filters:
             if warning_filter.category_module == builtins.__name__:
                 warning_filter.apply(builtins, is_last=True)
-        # The first filter that matches counts, and each of these is put before the others.
+        # The first filter that matches counts. Each of these is put in front of the others, so begin with the
+        # last.
         for warning_filter in reversed(self.warning_filters):
             if warning_filter.category_module != builtins.__name__:
                 import_hook.when_imported(warning_filter.category_module, warning_filter.apply)
@@ -153,7 +154,8 @@ def flags_here() -> list[str]:
     """Return -O, -X dev, -W and the like, as they were given to this interpreter."""
     import subprocess
 
-    # A private function, but multiprocessing uses it for the same purpose, and no public one has the flags.
+    # This function is private, but multiprocessing uses it for the same purpose, and no public function
+    # returns the flags.
     flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
     return flags
 

@@ -1,8 +1,8 @@
-"""A note about what a script has set up for itself, and workers that are processes do not have.
+"""A note about what a script has set up only for itself, so that workers that are processes lack it.
 
 A changed variable of a module, or an entry in a registry, mostly looks like any other value. This file finds
-those that can be recognised as the script's, such as a hook that it defines. The launch names them, unless a
-`setup=` shows that the user knows.
+values that can be recognised as the script's, such as a hook that the script defines. The launch lists these
+values, unless a `setup=` shows that the user knows.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Settings of `logging` that a worker takes over from the launching script.
 
-    levels, propagation     of all loggers; the root's is INFO where it is Python's default
+    levels, propagation     of all loggers; the root's level is INFO where the script's is Python's default
     filters, `disabled`     of all loggers
-    handlers                of the root, and of loggers that are not named like an imported package: what
-                            writes to stdout, stderr (there the worker's log) or a file, with its formatter,
-                            level and filters. Packages set up theirs when a worker imports them.
+    handlers                of the root, and of loggers that are not named like an imported package: those
+                            that write to stdout, stderr (in a worker, its log) or a file, with formatter,
+                            level and filters. A package sets up its handlers when a worker imports it.
 
     names of levels         `addLevelName`
     for the whole module    `disable`, `captureWarnings`, `raiseExceptions`
@@ -50,7 +50,7 @@ class HandlerSettings:
 
     @classmethod
     def of(cls, handler: logging.Handler) -> HandlerSettings | None:
-        """Describe a handler; None for one of another kind, or one that cannot be pickled."""
+        """Describe a handler; None if it is of another kind, or cannot be pickled."""
         path = ""
         encoding = None
         if type(handler) is logging.FileHandler:
@@ -93,7 +93,7 @@ class LoggerSettings:
     """The settings of one logger.
 
     Attributes:
-        filters: Its own filters, pickled; empty if it has none, or one that cannot be pickled.
+        filters: Its own filters, pickled; empty if it has no filters, or one that cannot be pickled.
     """
 
     name: str
@@ -115,7 +115,7 @@ class LoggerSettings:
         ):
             handlers = []
         settings = tuple(handler for handler in handlers if handler is not None)
-        # Without its handlers, nothing that it logs would be seen.
+        # If some of its handlers stay behind, its lines are only seen if it propagates them.
         propagates = logger.propagate or len(settings) < len(logger.handlers)
         filters = b""
         if logger.filters:
@@ -126,7 +126,7 @@ class LoggerSettings:
     def apply(self) -> None:
         logger = logging.getLogger(self.name)
         logger.setLevel(self.level)
-        # A package that was imported before, by preload=, has handlers of its own.
+        # A package that preload= has already imported has handlers of its own.
         if not (self.propagates and logger.handlers):
             logger.propagate = self.propagates
         logger.disabled = self.is_disabled
@@ -184,7 +184,7 @@ class LoggingSettings:
         """Read the settings of this process."""
         root = logging.getLogger()
         settings = LoggerSettings.of(root)
-        # A worker's log is read afterwards, when it is too late to ask for more.
+        # A worker's log is read after the run, when it is too late to ask for more.
         level = logging.INFO if root.level == logging.WARNING else root.level
         handlers = settings.handlers or _with_format_of(root)
         loggers = [
@@ -221,7 +221,7 @@ class LoggingSettings:
 
 
 class _UnlessAddedAnew(logging.Filter):
-    """A filter that silences a script's handler once worker code adds one that writes to the same place.
+    """A filter that silences a script's handler once the worker's code adds one with the same target.
 
     A module that adds a handler when it is imported does so in the script, and again in the worker.
     """
@@ -266,7 +266,8 @@ def _is_set(logger: logging.Logger) -> bool:
 def _with_format_of(root: logging.Logger) -> tuple[HandlerSettings, ...]:
     """Return a handler for the log, with the format of a handler that stays behind.
 
-    That may be a library's handler for the terminal. Empty if no handler has a format that can be used.
+    The handler that stays behind may be a library's handler for the terminal. Return an empty tuple if no
+    handler has a format that can be used.
     """
     for handler in root.handlers:
         if type(handler.formatter) is logging.Formatter:

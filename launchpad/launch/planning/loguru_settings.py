@@ -1,14 +1,14 @@
 """Settings that a worker takes over from the script's loguru logger, when it imports loguru.
 
     levels, `configure(extra=…, patcher=…)`, `enable` and `disable`
-    handlers        those to stdout, stderr (there the worker's log), a file or a function, with format,
-                    filter and level. So are those with `enqueue=True`: each process writes for itself.
+    handlers        those to stdout, stderr (in a worker, its log), a file or a function, with format, filter
+                    and level, also with `enqueue=True`: then each process writes for itself
 
-Handlers of other kinds stay behind. So do handlers to files that loguru renames, removes or packs, which
-several processes must not do. If no handler is left, the worker keeps loguru's own, to stderr.
+Handlers of other kinds stay behind. So do handlers to files that loguru renames, removes or packs, because
+several processes must not do that. If no handler is left, the worker keeps loguru's own handler, to stderr.
 
-loguru has no way to ask a handler for what it was made with, so private attributes are read here, as in
-loguru 0.7. If another version has others, the worker's logger stays as loguru makes it.
+loguru offers no way to ask a handler how it was made. So this file reads private attributes, those of loguru
+0.7. If another version has other attributes, the worker's logger stays as loguru makes it.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class LoguruSettings:
 
 
 def _described(handler: Any) -> bytes | None:
-    """Return the state of a handler, pickled; None if it cannot be, or if only the script may write there."""
+    """Return a handler's state, pickled; None if that fails, or if only the script may write there."""
     sink = handler._sink
     if type(sink).__name__ == "FileSink":
         changes = (sink._rotation_function, sink._retention_function, sink._compression_function)
         if any(change is not None for change in changes):
             return None
-        # As with `delay=True`: the file is opened when the first line is written.
+        # Have the file opened when the first line is written, as with `delay=True`.
         without_file = {"_file": None, "_file_path": None, "_kwargs": {**sink._kwargs, "mode": "a"}}
         sink = type(sink), {**vars(sink), **without_file}
     else:

@@ -1,4 +1,4 @@
-"""The `__main__` of a worker's process: as much of the launching script's as the worker uses.
+"""The `__main__` of a worker's process: the parts of the launching script's that the worker uses.
 
     launcher   MainModule.of_script()   the script's name, and the source of what it defines
     worker     install()                an empty `__main__` with that name, for courier's by_value to fill
@@ -6,8 +6,8 @@
                multiprocessing_main     an empty `__main__` as well: the script is not run again
 
 In the worker, objects that were sent from the script can be pickled by name. A process that multiprocessing
-starts with spawn or forkserver has none of them, so the pickler for it sends what belongs to `__main__` by
-value.
+starts with spawn or forkserver has none of these objects. So the pickler for this process sends everything of
+`__main__` by value.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class MainModule:
 
     Attributes:
         attributes: Its `__file__`, `__package__` and `__doc__`, as far as it has them.
-        sources: File → its text, for the script's file and others in which functions of it are defined, such
-            as the cells of a notebook.
+        sources: File → its text, for the script's file and for other files that define functions of
+            `__main__`, such as the cells of a notebook.
     """
 
     attributes: Mapping[str, Any] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""Settings for a script's whole process, made by functions of modules, that a worker takes over.
+"""Settings of a script's whole process, made with functions of modules. Workers take these settings over.
 
-The table below names them. A setting is taken over if the script has imported the module. It takes effect
+The table below lists them. A setting is taken over if the script has imported the module. It takes effect
 when a worker imports the module. Settings that belong to a thread, such as decimal's current context, are not
 among them, since a worker that is a thread does not have them either.
 """
@@ -24,7 +24,7 @@ class ModuleSetting(NamedTuple):
     """The functions that read and write one setting.
 
     Attributes:
-        read: Returns the value; None if the script has left it as it was.
+        read: Returns the value; None if the script has not changed it.
     """
 
     module: str
@@ -33,7 +33,7 @@ class ModuleSetting(NamedTuple):
 
 
 def _read_stack_size(threading: Any) -> int | None:
-    size: int = threading.stack_size()  # which sets it to 0
+    size: int = threading.stack_size()  # this call sets it to 0
     threading.stack_size(size)
     return size or None
 

@@ -1,11 +1,11 @@
 """An executable as bytes, on its way to a worker.
 
-Everything goes through here, for threads too, so that a program cannot work in threads and break in
-processes. While pickling, these kinds of object are replaced:
+Every executable is pickled, even for threads, so that no program works in threads and breaks in processes.
+Pickling replaces these kinds of object:
 
-    Handle    → the result of its dereference() in the worker; it must be an edge of the graph
+    Handle    → the result of its dereference() in the worker; the handle must be an edge of the graph
     Deferred  → the result of its function in the worker
-    Address   → a copy that has its name
+    Address   → a copy that knows the address's name
     Code      → bytes, pickled once however many nodes share the constructor
     Node      → an error: its handle was meant
 
@@ -49,7 +49,7 @@ _TOO_DEEP = 200
 
 
 class BuildFailed(Exception):
-    """A Deferred raised while the payload was unpickled; its argument is what the Deferred raised."""
+    """A Deferred raised an exception while the payload was unpickled. The argument is that exception."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ class Packer:
         edges: The ids of the handles that are edges of the graph.
         code: Id of a constructor → the constructor as bytes, pickled when it is first met.
         setups: Id of a function that sets up workers → the function as bytes, likewise.
-        generators: Id of one of the script's generators of random numbers → its stand-in.
-        buffers: Address and size of a large array's memory → the buffer, which keeps that alive.
-        checksums: Address and size of that memory → the checksum of its bytes when they were first met.
-        reduced: Id of a large array → the array, and what it is pickled as. An array that is not
-            contiguous is copied for that; with this table, only once.
+        generators: Id of a generator of random numbers in the script → its stand-in.
+        buffers: Address and size of a large array's memory → the buffer, which keeps the memory alive.
+        checksums: Address and size of that memory → the checksum of its bytes when it was first met.
+        reduced: Id of a large array → the array, and what it is pickled as. To be pickled, an array that is
+            not contiguous is copied. With this table, that happens only once.
     """
 
     address_names: dict[str, str]
@@ -102,7 +102,7 @@ class Packer:
         """Return the executable of a node as bytes.
 
         Raises:
-            PayloadError: it cannot be pickled; the text says which part of it.
+            PayloadError: the executable cannot be pickled; the text says which part of it.
         """
         executable = node.to_executable()
         if not isinstance(executable, Executable):
@@ -135,7 +135,7 @@ class Packer:
             ) from _from_user(error)
 
     def pack_setup(self, owner: str, function: Callable[[], object]) -> bytes:
-        """Return the function that a worker's process runs first, pickled."""
+        """Return a setup function, which a worker's process runs first, as bytes."""
         key = id(function)
         try:
             if key not in self.setups:
@@ -174,7 +174,7 @@ class Packer:
             return Packed(file.getvalue(), tuple(buffers))
 
     def _large(self, data: pickle.PickleBuffer) -> LargeBuffer | None:
-        """Return the one buffer of this memory; None if the memory is small, or not contiguous."""
+        """Return the buffer of this memory, made only once; None if the memory is small or not contiguous."""
         try:
             memory = data.raw()
         except BufferError:
@@ -202,7 +202,7 @@ class Packer:
     def largest(self, node: Node[Any], label: str, count: int = 5) -> list[tuple[str, int]]:
         """Return the (path, bytes) of a node's largest arguments, largest first.
 
-        The largest is divided again and again until it has no parts, so that users can act on the list.
+        The largest argument is divided into its parts, again and again, so that users can act on the list.
         """
         members = [
             _Member(self.dumps(value).nbytes, f"{label}.{where}", value)
@@ -222,7 +222,7 @@ class Packer:
         return [(leaf.path, leaf.nbytes) for leaf in leaves]
 
     def _innermost_bad(self, roots: Iterable[Found]) -> Found | None:
-        """Return the smallest bad part of the first of these that cannot be pickled; None if all can."""
+        """Return the smallest part that cannot be pickled, of the first bad root; None if all are good."""
         bad: Found | None = None
         candidates = iter(roots)
         while True:
@@ -249,7 +249,7 @@ _loading = threading.local()
 def is_loading() -> bool:
     """Return True while this thread, a worker's, imports users' modules.
 
-    It must not launch the programs that these modules launch.
+    In the meantime, the thread must not launch the programs that these modules launch.
     """
     return getattr(_loading, "is_on", False)
 
@@ -262,14 +262,15 @@ def load(
     """Return the executable, in the worker, with clients for handles and the values of Deferreds.
 
     Args:
-        around: Entered around each Deferred's function, where user code runs that may call other nodes.
+        around: Returns a context for each call of a Deferred's function, since that is user code, which may
+            call other nodes.
 
     Raises:
         BuildFailed: a Deferred's function raised.
     """
 
     def build(function: Callable[[], Any]) -> Any:
-        # Deferreds in what the function itself unpickles are just called.
+        # If the function itself unpickles Deferreds, their functions are just called.
         inside = building.set(lambda function: function())
         _loading.is_on = False
         try:
@@ -304,7 +305,7 @@ def set_up(packed: bytes) -> None:
 
 
 def _loads(payload: bytes, buffers: Iterable[Openable] = ()) -> Any:
-    """Unpickle it. An error gets a note that says what could not be made."""
+    """Unpickle a payload. An error gets a note that says what could not be made."""
     try:
         # Buffers are opened one after the other, as the payload asks for them.
         return pickle.loads(payload, buffers=(buffer.open() for buffer in buffers))
@@ -312,7 +313,7 @@ def _loads(payload: bytes, buffers: Iterable[Openable] = ()) -> Any:
         raise
     except Exception as error:
         codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-        # If a module fails, its own lines in the traceback say where. It is not imported again for a note.
+        # If a module fails, its own lines in the traceback say where. Don't import it again for a note.
         if not any(code.co_name == "<module>" and code.co_filename[0] != "<" for code in codes):
             error.add_note(_note(payload, buffers, error))
         raise
@@ -320,7 +321,7 @@ def _loads(payload: bytes, buffers: Iterable[Openable] = ()) -> Any:
 
 def _note(payload: bytes, buffers: Iterable[Openable], error: Exception) -> str:
     """Return a note that says what could not be made from the payload, and how to avoid that."""
-    # What has been built is not built a second time.
+    # Don't build the values of Deferreds a second time.
     token = building.set(lambda function: None)
     try:
         contents = (buffer.open() for buffer in buffers)
@@ -345,7 +346,7 @@ class _Pickler(ClientPickler):
     of_arrays: dict[type, tensors.Reducer]
 
     def reducer_override(self, obj: Any) -> Any:
-        """Replace the objects of the table above. All others are pickled as cloudpickle does."""
+        """Replace the objects that the module's docstring lists. cloudpickle handles all others."""
         if isinstance(obj, Handle) and id(obj) not in self.packer.edges:
             raise DefinitionError(
                 f"{obj!r} is hidden where the graph cannot see it (a global variable, or the state of a"
@@ -409,7 +410,7 @@ def _from_user(error: Exception) -> Exception | None:
 
 
 def _hint_for_code(place: Found) -> str:
-    """Return a text that says which code uses the object, and what to do; empty if none uses it."""
+    """Return a text that says which code uses the object, and what to do; empty if no code uses it."""
     while place.parent is not None:
         owner = place.parent.value
         if isinstance(owner, types.FunctionType | type):
@@ -433,7 +434,7 @@ def qualified(cls: type) -> str:
 
 
 def _parts(value: Any) -> Iterator[Step]:
-    """Yield `children`, and what code takes along when it travels by value: its globals and methods."""
+    """Yield `children` and, for code that is sent by value, also its globals and methods."""
     yield from children(value)
     if isinstance(value, types.FunctionType):
         for name in value.__code__.co_names:

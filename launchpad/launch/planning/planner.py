@@ -4,7 +4,7 @@ The workers of a group get their options from the program, and from what launch 
 
     program.group("actor", resources=…)   ┐ one of the two: what is given at launch
     launch(resources={"actor": …})        ┘ counts, and replaces all that the group has
-    launch(local_resources={"actor": …})    is added; nothing may be set by both
+    launch(local_resources={"actor": …})    is added; no setting may be in both
 
 All mistakes that can be seen before the start are found here: handles of nodes that will not run, values that
 cannot be pickled, environment variables set twice, payloads too large for the backend.
@@ -68,7 +68,7 @@ class PlacedNode(NamedTuple):
 
     @property
     def parts(self) -> list[tuple[str, Node[Any]]]:
-        """The path and node of each thread of the worker, if it is a colocation; else its own."""
+        """The path and node of each thread of a colocation in threads; else its own path and node."""
         members = [
             (f"{self.path}.nodes[{i}]", member) for i, member in enumerate(self.node.members())
         ]
@@ -231,7 +231,7 @@ def _restart_of(placed_node: PlacedNode, program: Program) -> RestartPolicy:
 
 
 def _orderings(calls: Mapping[str, list[tuple[Found, str]]]) -> dict[str, Ordering]:
-    """Return worker → the order of its calls, as the handles say that other workers hold."""
+    """Return worker → the order of its calls, as set by the handles that other workers hold."""
     orderings: dict[str, Ordering] = {}
     for caller, handles in calls.items():
         for handle, target in handles:
@@ -247,7 +247,7 @@ def _orderings(calls: Mapping[str, list[tuple[Found, str]]]) -> dict[str, Orderi
 def _preloads(preload: Preload, program: Program) -> dict[str, tuple[str, ...]]:
     """Return label → the modules to import before its workers are forked.
 
-    These are the group's own, and those that launch is given.
+    These are the group's own modules and those that launch is given.
     """
     if not isinstance(preload, Mapping):
         preload = dict.fromkeys(program.groups, preload or ())
@@ -274,7 +274,7 @@ def _checked_folder(state: str | os.PathLike[str]) -> str:
 def _checked(
     name: str, by_label: Mapping[str, _T] | None, kind: type[_T], program: Program
 ) -> dict[str, _T]:
-    """Return what launch was given by label.
+    """Return the values that launch was given, by label.
 
     Raises:
         DefinitionError: a value has the wrong type, or the program has no such label.
@@ -293,8 +293,8 @@ def _checked(
 def _process_of(
     label: str, source: str, resources: Resources, process: PythonProcess
 ) -> PythonProcess:
-    """Return what a process gets from its group's resources, which `source` sets, and `local_resources`."""
-    # The text in a user's program that sets something → what it sets.
+    """Return a process's settings, from `resources`, which `source` sets, and from `process`."""
+    # The text in a user's program that makes settings → these settings.
     sources: dict[str, Resources | PythonProcess] = {source: resources}
     sources[f"local_resources[{label!r}]"] = process
     env: dict[str, str] = {}
@@ -327,8 +327,8 @@ def _packed(placed_node: PlacedNode, backend: Backend, packer: Packer) -> Packed
     """Return the worker's executable as bytes.
 
     Raises:
-        PayloadError: it cannot be pickled.
-        DefinitionError: it is larger than the backend can carry.
+        PayloadError: the executable cannot be pickled.
+        DefinitionError: the executable is larger than the backend can carry.
     """
     for label, node in placed_node.parts:
         for where, value in node.arguments().items():
@@ -347,7 +347,7 @@ def _packed(placed_node: PlacedNode, backend: Backend, packer: Packer) -> Packed
         packed = packer.pack(placed_node.node, placed_node.worker, label)
     except PayloadError as error:
         payload_error = error
-    # Outside of the handler, so that the errors are not chained.
+    # Do this outside of the `except` block, so that the errors are not chained.
     if payload_error is not None:
         # The part that cannot be pickled raises an error of its own.
         for label, node in placed_node.parts:

@@ -1,15 +1,16 @@
 """Claims of this user's runs on the GPUs and CPUs of this host, so that no two runs get the same ones.
 
     <directory>/mutex          held while a launch reads the claims and adds its own
-    <directory>/<run id>.json  what a run holds; it counts as long as a process locks it (flock)
+    <directory>/<run id>.json  what a run holds; it is valid as long as a process locks this file (flock)
 
-The launcher holds the lock of a claim, and so does every process that may still use what is claimed: those of
-workers, and those above them, which end last. The kernel releases the lock when the last of them ends, in
-whatever way. So processes that have ended hold nothing, and nothing is free that a process still uses.
-Children that the launching script forks do not hold the lock, since they may run longer than the script.
+The launcher holds the lock of a claim. So does every process that may still use what is claimed: the workers'
+processes, and the processes above them, which end last. The kernel releases the lock when the last of all
+these processes ends, in whatever way. So processes that have ended hold nothing, and nothing that a process
+still uses is free. Children that the launching script forks do not hold the lock, since they may run longer
+than the script.
 
 All launches use one directory, `/tmp/launchpad-<uid>-claims` or $LAUNCHPAD_CLAIMS_DIR, whatever TMPDIR is. A
-launch with another one would not see the claims of the others.
+launch with another directory would not see the claims of the other launches.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from launchpad.courier.security import private_directory
 from launchpad.errors import LaunchError
 
 OUTER = "LAUNCHPAD_CLAIMS"
-"""The variable that names the runs a worker belongs to. It may give what they hold to its own programs."""
+"""The variable with the runs that a worker belongs to. It may give what they hold to programs of its own."""
 
 _MUTEX_S = 10.0
 """Seconds that a launch waits for the mutex, which other launches hold for milliseconds."""
@@ -42,9 +43,9 @@ class ClaimRecord:
 
     Attributes:
         pid: The launcher's process.
-        gpus: Uuid → how much of it, in units of `allocation.UNIT`.
+        gpus: Uuid of a GPU → how much of the GPU, in units of `allocation.UNIT`.
         cpus: Numbers of CPUs.
-        workers: Worker → the GPUs that it has, as they stand in CUDA_VISIBLE_DEVICES.
+        workers: Worker → its GPUs, as written in CUDA_VISIBLE_DEVICES.
     """
 
     run_id: str
@@ -56,7 +57,7 @@ class ClaimRecord:
 
     @property
     def launcher_is_dead(self) -> bool:
-        """True if the launcher has ended. The rest of the run will end soon."""
+        """True if the launcher has ended. Then the rest of the run will end soon."""
         try:
             os.kill(self.pid, 0)
         except OSError as error:
@@ -78,7 +79,7 @@ class Claim:
             pass  # opening the table sweeps it
 
     def drop_inherited(self) -> None:
-        """Close the lock, as a forked child of a script must: it may run longer than the script."""
+        """Close the lock in a forked child of the script, since the child may run longer than the script."""
         fd = self.fd
         self.fd = -1
         if fd >= 0:
@@ -107,7 +108,7 @@ class ClaimTable:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(fd, json.dumps(asdict(record)).encode())
-        # The disk may be full, and no launch could read half a claim.
+        # If the disk is full, remove the file, because no launch could read half a claim.
         except OSError as error:
             path.unlink()
             os.close(fd)
@@ -117,7 +118,7 @@ class ClaimTable:
 
 @contextlib.contextmanager
 def claim_table() -> Iterator[ClaimTable]:
-    """Lock the claims of running programs for a block. Remove those of programs that have ended.
+    """Lock the claims of running programs for a block. Remove the claims of programs that have ended.
 
     Raises:
         LaunchError: no directory for claims can be made private to this user, or another launch holds the
@@ -152,14 +153,14 @@ def claim_table() -> Iterator[ClaimTable]:
         yield ClaimTable(path, [record for record in records if record.run_id not in outer])
     finally:
         with contextlib.suppress(OSError):
-            # To close the descriptor is not enough: a child that was forked in the meantime has a copy of it,
-            # and would hold the lock on.
+            # Closing the descriptor is not enough: a child that was forked in the meantime has a copy of it,
+            # and would go on holding the lock.
             fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 
 def worker_environment(run_id: str) -> dict[str, str]:
-    """Return environment variables for a run's workers, with which they may launch within its claim."""
+    """Return environment variables that allow a run's workers to launch within the run's claim."""
     outer = [name for name in os.environ.get(OUTER, "").split(":") if name and name != run_id]
     return {OUTER: ":".join([*outer, run_id])}
 

@@ -1,9 +1,9 @@
-"""The control endpoint of a run, with which `python -m launchpad` talks from another terminal.
+"""The control endpoint of a run, to which `python -m launchpad` connects from another terminal.
 
     python -m launchpad stop ──▶ <runtime directory>/control.socket ──▶ Server ──▶ the supervisor's inbox
                                  <runtime directory>/control.token
 
-It is an ordinary courier server on a socket that only this user can reach. A run works as well without it.
+It is an ordinary courier server on a socket that only this user can reach. A run also works without it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def serve(
     """Serve one run to processes that may read its runtime directory.
 
     Args:
-        stop: Asks the program to stop, at once if its argument is True. Returns without waiting.
-        restart: Asks for a worker to be restarted. Returns without waiting.
+        stop: Asks the program to stop, without waiting; to stop at once if the argument is True.
+        restart: Asks for a worker to be restarted, without waiting.
         attach: Has a worker connect its debugger to a terminal; see `Workers.attach`.
         metrics: Returns the program's numbers. Its argument is how many seconds workers have to answer.
 
@@ -78,7 +78,7 @@ def serve(
 
 
 def stacks_of(workers: Sequence[str], stacks: Callable[[str], str]) -> dict[str, str]:
-    """Return worker → its stacks. Several are asked at a time, since each may take a while."""
+    """Return worker → its stacks. Ask several workers at a time, since each may take a while."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="launchpad-stacks") as pool:
         return dict(zip(workers, pool.map(stacks, workers), strict=True))
 

@@ -4,7 +4,7 @@
         lock                            held (flock) by the launching process
         run.json                        the record of the run
         learner-0.courier               a socket for each address
-        courier.token                   opens all of these; processes that a worker starts find it there
+        courier.token                   the secret of these sockets, for processes that a worker starts
         control.socket, control.token   the control endpoint
         learner-0.stacks                what a worker writes if it is asked for its stacks
     <log base>/<run id>/                kept
@@ -12,11 +12,12 @@
         run.json
         history.json                    written at the end
 
-The next launch removes what a killed run left: a directory whose lock no process holds belongs to no run.
+The next launch removes what a killed run left. If no process holds a directory's lock, the directory belongs
+to no run.
 
-A launch also deletes the logs of runs that ended long ago, but only if they are surely launchpad's: in a
-directory of this user that is named and filled as runs do it, in which nothing has changed for
-LAUNCHPAD_LOG_DAYS days, and whose run has ended. If a worker has saved a state there, everything stays.
+A launch also deletes the logs of runs that ended long ago, but only if they are surely launchpad's. The
+directory must belong to this user, have a run's kind of name and files, and be unchanged for
+LAUNCHPAD_LOG_DAYS days, and its run must have ended. If a worker has saved a state there, everything stays.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _LOG_DAYS = 30
 _DAY_S = 86_400.0
 _SWEPT = ".swept"
 _SWEEP_PAUSE_S = 3600.0
-"""Seconds between two searches of the log base, since there may be a launch every second."""
+"""Seconds between two searches of the log base, because launches may follow each other every second."""
 
 _LOG_DIRECTORY = re.compile(r"[A-Za-z0-9-]*-\d{4}-\d{6}-[0-9a-f]{4}")
 _LOG_FILE = re.compile(r"[\w.-]+\.log(\.\d+)?|[\w.-]+\.result|(run|history)\.json")
@@ -62,7 +63,8 @@ class RunDirectory:
 
     Attributes:
         claim: The GPUs and CPUs of this host that the run holds, if any.
-        state_place: The path or URL of the folder in which workers save; empty for one beside the logs.
+        state_place: The path or URL of the folder in which workers save their state; empty for a folder
+            beside the logs.
     """
 
     run_id: str
@@ -78,7 +80,7 @@ class RunDirectory:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """Close the lock, as a forked child of the launcher must: it may run longer than the run."""
+        """Close the lock in a forked child of the launcher, because the child may run longer than the run."""
         fd = self._lock
         self._lock = -1
         if fd >= 0:
@@ -86,9 +88,9 @@ class RunDirectory:
 
     @classmethod
     def create(cls, program: str, addresses: Iterable[str] = ()) -> RunDirectory:
-        """Make the log directory of a new run, and choose its runtime directory. Sweep old ones."""
+        """Make the log directory of a new run, and choose its runtime directory. Remove old directories."""
         rotation = Rotation.from_environment()
-        # Without a dash at its beginning, with which each command would take it for an option.
+        # Remove dashes from the beginning, with which commands would take the name for an option.
         name = re.sub(r"[^A-Za-z0-9]+", "-", program).lstrip("-")[:24] or "program"
         name = f"{name}-{time.strftime('%m%d-%H%M%S')}"
         logs = _make_log_directory(name)
@@ -101,7 +103,7 @@ class RunDirectory:
     def make_runtime(self) -> None:
         """Make the runtime directory, and hold its lock. Do nothing if this run holds it already.
 
-        Called when there is a process that removes the directory if this one is killed. Until the lock is
+        Call this when there is a process that removes the directory if this one is killed. Until the lock is
         held, another run's sweep may remove the directory; then it is made again.
         """
         while self._lock < 0:
@@ -114,7 +116,7 @@ class RunDirectory:
             fcntl.flock(lock, fcntl.LOCK_SH)
             if os.fstat(lock).st_nlink:
                 self._lock = lock
-                # For processes that the script or a worker starts, and to which it gives a client.
+                # This is for processes that the script or a worker starts and gives a client to.
                 token = keyring.find(self.scope)
                 if token:
                     published_token.write_beside(self.runtime, token)
@@ -130,7 +132,7 @@ class RunDirectory:
         return endpoint.replace("{run}", str(self.runtime))
 
     def log(self, worker: str, attempt: int = 1) -> Path:
-        """Return the file for what an attempt of a worker prints."""
+        """Return the file for the output of an attempt of a worker."""
         return self.log_files.path(worker, attempt)
 
     @property
@@ -139,7 +141,7 @@ class RunDirectory:
         return LogFiles(self.logs)
 
     def hold_state(self, place: str, program: str) -> None:
-        """Have workers save in this folder, and keep other launches out of it. Raises as `lock.hold` does."""
+        """Have workers save in this folder, and keep other launches out of it. Raise as `lock.hold` does."""
 
         def is_running(run_id: str) -> bool:
             return any(r.run_id == run_id for r in record.running())
@@ -148,12 +150,12 @@ class RunDirectory:
         self.state_place = place
 
     def state(self, worker: str) -> Path:
-        """Return the directory for what an attempt of a worker saves for the next. The worker makes it."""
+        """Return the directory in which a worker saves for its next attempt. The worker makes it."""
         is_path = self.state_place and not is_url(self.state_place)
         return (Path(self.state_place) if is_path else self.logs / "state") / worker
 
     def state_places(self, worker: str, group: str, *, is_one_host: bool = True) -> StatePlaces:
-        """Return the places where a worker finds what was left for it, and leaves what it saves.
+        """Return the places where a worker finds saved state, and saves its own.
 
         Args:
             is_one_host: True if all workers of the group have this host's directories.
@@ -178,14 +180,14 @@ class RunDirectory:
         return f"unix:{self.runtime}/"
 
     def claimed(self) -> list[int]:
-        """Return the descriptors that hold the run's claim, and the folder with its state."""
+        """Return the descriptors that hold the run's claim and the folder with its state."""
         of_state = [] if self._state_lock is None else self._state_lock.descriptors
         return [*([] if self.claim is None else [self.claim.fd]), *of_state]
 
     def remove(self) -> None:
         """Release the claim and the locks, and remove the runtime directory. Logs stay.
 
-        The directory goes last: once it is gone, all that this run held is free for other launches.
+        Remove the directory last: once it is gone, all that this run held is free for other launches.
         """
         if self.claim is not None:
             self.claim.release()
@@ -206,7 +208,7 @@ def _make_log_directory(name: str) -> Path:
             try:
                 os.mkdir(logs.name, 0o700, dir_fd=base)
                 return logs
-            except FileExistsError:  # of many launches in one second, two drew the same number
+            except FileExistsError:  # two launches in the same second drew the same number
                 continue
             except OSError as error:
                 raise LaunchError(
@@ -229,8 +231,8 @@ def sweep_old_logs(new: Path) -> None:
     """Delete logs older than LAUNCHPAD_LOG_DAYS days; 0 keeps them forever.
 
     Args:
-        new: A directory beside them that was made just now. It tells the time of that file system, whose
-            clock may differ from this host's.
+        new: A directory beside the logs that was made just now. Its time is the time of that file system,
+            whose clock may differ from this host's.
 
     Raises:
         LaunchError: LAUNCHPAD_LOG_DAYS is not a number.

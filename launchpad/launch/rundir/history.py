@@ -24,7 +24,7 @@ from launchpad.telemetry.edge_stats import Edges, EdgeStats
 
 NAME = "history.json"
 KEPT_ATTEMPTS = 50
-"""The number of attempts that are kept of each worker, the last ones."""
+"""The number of attempts, the last ones, that are kept of each worker."""
 
 _KEPT_LINES = 40
 
@@ -34,9 +34,9 @@ class AttemptRecord:
     """One attempt of a worker.
 
     Attributes:
-        began, ready, ended: In seconds since 1970; None for not yet, or never. (The supervisor's own records
-            have times of `time.monotonic()`.)
-        outcome: How it ended; None while it has not.
+        began, ready, ended: Times, in seconds since 1970; None for not yet, or never. (The supervisor's own
+            records have times of `time.monotonic()`.)
+        outcome: How the attempt ended; None while it runs.
     """
 
     worker: str
@@ -56,7 +56,7 @@ class AttemptRecord:
         )
 
     def shortened(self) -> AttemptRecord:
-        """Return the record with only the last of the lines that the attempt printed."""
+        """Return the record with only the last lines that the attempt printed."""
         if self.outcome is None or len(self.outcome.last_lines) <= _KEPT_LINES:
             return self
         lines = self.outcome.last_lines[-_KEPT_LINES:]
@@ -71,9 +71,9 @@ class RunHistory:
 
     Attributes:
         attempts: The attempts by worker, the earliest first; the last 50 of each worker.
-        failures: The failure that ended the program, and those that came after it.
-        ended: When it ended, in seconds since 1970; None while it has not.
-        edges: What has gone over its edges, once it has ended. Before that, ask `running.edges()`.
+        failures: The failure that ended the program, and the failures that came after it.
+        ended: When the run ended, in seconds since 1970; None while it goes on.
+        edges: What has gone over its edges, once the run has ended. Before that, call `running.edges()`.
     """
 
     program: str
@@ -102,7 +102,7 @@ class RunHistory:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> RunHistory:
-        """Make a history from the result of `to_dict`, which may have been JSON in between."""
+        """Make a history from the result of `to_dict`, even if that was stored as JSON."""
         attempts = (
             AttemptRecord(**{**attempt, "outcome": _outcome(attempt["outcome"])})
             for attempt in plain["attempts"]
@@ -115,7 +115,7 @@ class RunHistory:
 
 
 def write(logs: Path, history: RunHistory) -> None:
-    """Write the history beside the logs, or not at all if the disk is full."""
+    """Write the history beside the logs. If the disk is full, write nothing."""
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         with open(os.open(logs / NAME, flags, 0o600), "w") as file:
@@ -135,5 +135,5 @@ def _outcome(plain: Mapping[str, Any] | None) -> Outcome | None:
 
 
 def _with_tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data with tuples, instead of the lists that JSON has."""
+    """Return the data with tuples instead of JSON's lists."""
     return {n: tuple(value) if isinstance(value, list) else value for n, value in plain.items()}

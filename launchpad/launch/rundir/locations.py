@@ -5,8 +5,8 @@
     log base         $TMPDIR/launchpad-<uid>-logs, or $LAUNCHPAD_LOGGING_DIR
 
 Each base is a private directory (`courier/security/private_directory.py`): it belongs to this user alone, and
-is not below one in which another user could rename it. Others may look into a log base that was chosen; the
-directories of runs in it are private.
+is not in a directory where another user could rename it. Other users may look into a log base that was set
+with $LAUNCHPAD_LOGGING_DIR, but the directories of runs in it are private.
 
 A run has not ended as long as a process holds the lock in its runtime directory. The kernel releases the lock
 when that process ends, in whatever way.
@@ -71,10 +71,10 @@ def runtime_base(id_length: int, names: Iterable[str]) -> Path:
 
 
 def private_runtime_bases() -> list[Path]:
-    """Return the runtime bases that exist and are private. No launch uses one that is not private.
+    """Return the runtime bases that exist and are private. No launch uses a base that is not private.
 
     Raises:
-        LaunchError: some exist, and none of these is private.
+        LaunchError: bases exist, but none of them is private.
     """
     private = []
     problems = []
@@ -106,8 +106,8 @@ def open_log_base(*, make: bool = False) -> int:
     """Return a descriptor of the log base, once no other user can replace what is in it.
 
     Raises:
-        FileNotFoundError: it does not exist, and `make` is False.
-        LaunchError: it cannot be made, or another user could replace what is in it.
+        FileNotFoundError: the base does not exist, and `make` is False.
+        LaunchError: the base cannot be made, or another user could replace what is in it.
     """
     try:
         base = log_base()
@@ -151,15 +151,16 @@ def sweep(base: Path) -> None:
                 remove(directory)
             elif is_ours is None:
                 with contextlib.suppress(OSError):
-                    # The run was killed before it had a lock. A directory in use is not empty, and stays.
+                    # This run was killed before it had a lock. `rmdir` fails if the directory is in use,
+                    # because then it isn't empty.
                     directory.rmdir()
 
 
 def remove(runtime: Path) -> None:
     """Remove a runtime directory. What cannot be removed stays.
 
-    The lock goes last: this process may be killed at any moment, and a sweep takes only a directory with a
-    lock for that of a run that has ended.
+    Remove the lock last: this process may be killed at any moment, and a sweep recognises the directory of an
+    ended run by the lock in it.
     """
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(runtime)):
@@ -173,9 +174,9 @@ def remove(runtime: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(runtime: Path, how: int) -> Iterator[bool | None]:
-    """Take the lock of a run until the block ends. Yield True if it is ours.
+    """Take the lock of a run until the block ends. Yield True if that succeeds.
 
-    Yields False if another process holds it, and None if there is no lock.
+    Yield False if another process holds the lock, and None if there is no lock.
     """
     try:
         fd = os.open(runtime / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

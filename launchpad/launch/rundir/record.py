@@ -1,7 +1,7 @@
-"""The record that each run leaves, a small file of plain data, and the status of its workers, as rows.
+"""The record that each run leaves, as a small file of plain data, and the status of its workers, as rows.
 
-<runtime directory>/run.json     which programs run now; removed with the run
-<log directory>/run.json         of which program these logs are; stays with them
+<runtime directory>/run.json     says which programs run now; removed with the run
+<log directory>/run.json         says which program these logs belong to; stays with the logs
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class RunRecord:
     """The record of a run.
 
     Attributes:
-        began: When it began, in seconds since 1970.
+        began: When the run began, in seconds since 1970.
         workers: Name → group, of all workers in the plan.
-        host: The host of its launcher, for a detached run on a cluster; else empty, for this host.
+        host: The host of its launcher if this is a detached run on a cluster; empty for this host.
         gpus: Name → GPUs, for the workers that have any.
         picture: What `Picture.from_dict` draws. It is empty for a detached run, whose cluster keeps only a
             small record; ask its launcher instead.
@@ -77,12 +77,13 @@ class RunRecord:
 class WorkerStatus:
     """A row of `Running.status()`.
 
-    `state` is pending, starting, running, stopping, restarting, or how it ended: succeeded, failed, stopped,
-    lost. `cause` is why its last attempt ended, even if another one runs. `pid` is its own process; None
-    while it has none, and always for a thread. `started_at` is when its last attempt began, in seconds of
-    `time.monotonic()`. `gpus` are the devices that it was given, as they stand in CUDA_VISIBLE_DEVICES.
-    `next_start` says when a worker that restarts is started: `again in 12 s (5th within a minute)`.
-    `debugged` says what a debugger does with it: `in pdb`, or why it failed and that it waits for `attach`.
+    `state` is pending, starting, running, stopping, restarting, or how the worker ended: succeeded, failed,
+    stopped, lost. `cause` is why its last attempt ended, even if another attempt runs. `pid` is its own
+    process; None for a thread, and while the worker has no process. `started_at` is when its last attempt
+    began, in seconds of `time.monotonic()`. `gpus` are the GPUs that it was given, as written in
+    CUDA_VISIBLE_DEVICES. `next_start` says when a restarting worker is started: `again in 12 s (5th within a
+    minute)`. `debugged` says what a debugger does with the worker: `in pdb`, or why it failed and that it
+    waits for `attach`.
 
     Example:
         for each in running.status():
@@ -103,12 +104,13 @@ class WorkerStatus:
 
     @property
     def shown_state(self) -> str:
-        """The state with what belongs to it: `restarting, again in 12 s`, `running, in pdb`."""
+        """The state with its details: `restarting, again in 12 s`, `running, in pdb`."""
         return ", ".join(filter(None, (self.state, self.next_start, self.debugged)))
 
 
 def status_table(title: str, workers: Sequence[WorkerStatus]) -> str:
-    """Return an HTML table for notebooks. Failed workers come first; of many, only the first are shown."""
+    """Return an HTML table for notebooks, failed workers first. If there are many, it shows only the first.
+    """
     ordered = sorted(workers, key=lambda row: row.state not in (FAILED, LOST))
     lines = [f"<table><caption>{escape(title)}</caption>", _html_row("th", *_COLUMNS)]
     for row in ordered[:_MOST_ROWS]:

@@ -14,7 +14,8 @@ from launchpad.errors import NotRunningError
 
 _SIGNAL_S = 0.2
 """Seconds after which a wait starts again. CPython looks for signals before it waits for a lock. A signal
-that comes later, while the handler of another signal returns, stays pending and does not interrupt the wait."""
+that comes after that, while the handler of another signal returns, stays pending, and does not interrupt the
+wait."""
 
 
 class Lifetime:

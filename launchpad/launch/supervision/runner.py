@@ -88,7 +88,7 @@ class EndAwaited:
 
 @dataclass(frozen=True)
 class OwnThreadDied:
-    """A notice that one of launchpad's own threads in this process has died."""
+    """A notice that one of launchpad's own threads here has died, so its work is no longer done."""
 
     text: str
 

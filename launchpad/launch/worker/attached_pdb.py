@@ -14,22 +14,23 @@ from launchpad.runtime.user_code import is_of_user
 
 
 class AttachedPdb(pdb.Pdb):
-    """A pdb that stands in one thread, the one that calls its methods.
+    """A pdb for one thread: the thread that calls its methods.
 
     Args:
-        standing: Entered while the thread stands in the debugger.
+        standing: Returns a context that is entered while the thread is stopped in the debugger.
 
     Attributes:
-        has_quit: True if the user has left it with a command.
+        has_quit: True if the user has left pdb with a command.
     """
 
     def __init__(
         self, terminal: DebugTerminal, standing: Callable[[], AbstractContextManager[None]]
     ):
-        # The streams are those of a terminal as far as pdb uses them.
+        # The terminal has the methods of a stream that pdb uses.
         stream: Any = terminal
         ours = ["launchpad", "launchpad.*"]
-        # No .pdbrc: pdb would also run one in the worker's current directory, which may be anyone's.
+        # Read no .pdbrc, because pdb would also run one in the worker's current directory, which may be
+        # anyone's.
         super().__init__(stdin=stream, stdout=stream, skip=ours, nosigint=True, readrc=False)
         self.has_quit = False
         self._terminal = terminal
@@ -39,11 +40,11 @@ class AttachedPdb(pdb.Pdb):
 
     @property
     def is_left(self) -> bool:
-        """True once its terminal is gone, or the user has left it."""
+        """True once the terminal is gone, or the user has left pdb."""
         return self._terminal.is_closed
 
     def interrupt(self, frame: FrameType) -> None:
-        """Stand at this frame, in its thread, until a command goes on."""
+        """Stop at this frame, in its thread, until the user lets it go on."""
         if self._stands or self._terminal.is_closed:
             return
         self._is_tracing = True
@@ -72,7 +73,7 @@ class AttachedPdb(pdb.Pdb):
     def get_stack(
         self, f: FrameType | None, t: TracebackType | None
     ) -> tuple[list[tuple[FrameType, int]], int]:
-        """Return the stack from the user's first frame on, and the place of the user's innermost frame."""
+        """Return the stack from the user's first frame on, and the index of the user's innermost frame."""
         stack, index = super().get_stack(f, t)
         user_indices = [
             i for i, (frame, _) in enumerate(stack) if is_of_user(frame.f_code.co_filename)

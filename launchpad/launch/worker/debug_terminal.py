@@ -24,7 +24,8 @@ class DebugTerminal:
     """The terminal, as the streams that pdb reads and writes.
 
     Attributes:
-        is_closed: True if it is gone, or the user has left. It shows nothing more, and no more lines come.
+        is_closed: True if the terminal is gone, or the user has left. Then it shows nothing more and sends no
+            more lines.
         is_reading: True while the worker awaits a line.
     """
 
@@ -34,13 +35,13 @@ class DebugTerminal:
         self._connection = connection
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         # Held while a text is sent, so that another thread's text is not in the middle of it. Reentrant,
-        # because a signal's handler may write while its thread does.
+        # because a signal handler may interrupt a thread that writes, and write too.
         self._sending = threading.RLock()
         self.is_closed = False
         self.is_reading = False
 
     def listen(self, on_interrupt: Callable[[], None]) -> None:
-        """Take what the user types, until the terminal is closed."""
+        """Receive what the user types, until the terminal is closed."""
         unfinished = b""
         for data in iter(self._received, b""):
             *lines, unfinished = (unfinished + data.replace(CTRL_C, b"")).split(b"\n")
@@ -51,7 +52,7 @@ class DebugTerminal:
         self.close()
 
     def readline(self) -> str:
-        """Wait for the next line, and return it; empty if there will be no more."""
+        """Wait for the next line, and return it; empty if no more lines will come."""
         self.is_reading = True
         try:
             self._send(AWAITS_LINE)
@@ -73,8 +74,8 @@ class DebugTerminal:
         return False
 
     def close(self, last: str = "") -> None:
-        """Close it, from any thread, even while another one writes. Show `last` if there is room."""
-        # The message goes first: a reader that finds the terminal closed shuts the connection down.
+        """Close the terminal, even while another thread writes. Show `last` if there is room."""
+        # Send the message first, because a reader that finds the terminal closed shuts the connection down.
         if last:
             with contextlib.suppress(OSError):
                 self._connection.send(last.encode(), socket.MSG_DONTWAIT)

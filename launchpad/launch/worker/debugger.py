@@ -1,17 +1,18 @@
-"""The debugger of a worker, with which `launchpad attach` reaches pdb in it.
+"""The debugger of a worker, through which `launchpad attach` runs pdb in the worker.
 
     launchpad attach  listens at a socket in the runtime directory
       └─ control endpoint ─▶ launcher ─▶ worker: attach(socket, token) ── connects ──▶ launchpad attach
 
-    runs      its thread is interrupted where it is, even in a sleep or a wait, and stands in pdb. It goes on
-              when the user leaves, or the terminal is gone
-    failed    with `launch(pdb=True)` it waits with its exception until a user has attached, and has left
-              with `q`. Then it fails as it would have failed at once
-    breakpoint()    in a process it waits there until a user attaches, and goes on when the user has left
+    runs      A running worker's thread is interrupted where it is, even in a sleep or a wait, and stops in
+              pdb. It goes on when the user leaves, or the terminal is gone.
+    failed    With `launch(pdb=True)`, a worker that fails waits with its exception until a user has attached
+              and has left with `q`. Then it fails as it would have failed at once.
+    breakpoint()    A worker that is a process waits there until a user attaches, and goes on when the user
+              has left.
 
-A signal interrupts the main thread of a process. The trace functions of all threads interrupt any other
-thread, since Python 3.12, at its next line: what it waits for must end first. Only one terminal can attach at
-a time. A stop of the worker closes the session first, so `Stopped` is raised after pdb and not within it.
+A signal interrupts the main thread of a process. Any other thread is interrupted by its trace function (since
+Python 3.12) at its next line, so a wait in that thread must end first. Only one terminal can attach at a
+time. A stop of the worker closes the session first, so `Stopped` is raised after pdb and not within it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:  # pdb is imported when it is needed
     from launchpad.launch.worker.attached_pdb import AttachedPdb
 
 CallInMain = Callable[[Callable[[FrameType], object]], None]
-"""A function that has the main thread, wherever it is, call a function with its current frame."""
+"""A function that makes the main thread, wherever it is, call another function with its current frame."""
 
 
 class Debugger:
@@ -43,7 +44,7 @@ class Debugger:
 
     Args:
         raise_stopped: Raises `Stopped` in the worker's thread.
-        call_in_main: None if the worker is a thread, so that signals are not its own.
+        call_in_main: None if the worker is a thread, because then signals are not for the worker.
 
     Attributes:
         thread: The worker's own thread, in which it runs.
@@ -59,20 +60,21 @@ class Debugger:
         self._raise_stopped = raise_stopped
         self._call_in_main = call_in_main
         self.thread: threading.Thread = threading.main_thread()
-        # Held while the fields below change, or are read together: the session's thread, the worker's own and
-        # the one that stops the worker all do. Without it, a session could begin just after `close` has ended
-        # all of them. Reentrant, because the main thread may hold it when a signal interrupts it.
+        # Held while the fields below change or are read together, by the session's thread, the worker's own
+        # thread and the thread that stops the worker. Without the lock, a session could begin just after
+        # `close` has ended all sessions. Reentrant, because a signal may interrupt the main thread while it
+        # holds the lock.
         self._lock = threading.RLock()
         self._terminal: DebugTerminal | None = None
         self._stands_in: threading.Thread | None = None
         self._is_stopped = False
         self._ends = ""
-        # Why it waits until a terminal attaches: its failure, or a breakpoint.
+        # Why the worker waits until a terminal attaches: its failure, or a breakpoint.
         self._waits_with = ""
         self._is_waiting = False  # no terminal has attached yet
         self._at_breakpoint: threading.Thread | None = None
         self._session: AttachedPdb | None = None
-        # Only one thread at a time stands at a breakpoint, or waits with its failure.
+        # Only one thread at a time is at a breakpoint, or waits with its failure.
         self._breakpoint_lock = threading.Lock()
         self._attached: queue.SimpleQueue[AttachedPdb | None] = queue.SimpleQueue()
 
@@ -87,7 +89,7 @@ class Debugger:
         ).start()
 
     def interrupt(self) -> None:
-        """Raise `Stopped` in the worker's thread. If that stands in pdb, raise it as soon as it goes on."""
+        """Raise `Stopped` in the worker's thread; if the thread is in pdb, as soon as it goes on."""
         with self._lock:
             self._is_stopped = self._stands_in is self.thread
             if not self._is_stopped:
@@ -99,7 +101,7 @@ class Debugger:
             self._ends = self._ends or why
             terminal = self._terminal
             thread = self._stands_in
-        # This wakes the thread that waits for a terminal. One that is just about to wait finds it, too.
+        # This wakes the thread that waits for a terminal. A thread that is just about to wait finds it, too.
         self._attached.put(None)
         if terminal is not None:
             is_busy = not terminal.is_reading
@@ -127,11 +129,11 @@ class Debugger:
         me.link.report(Debugged(me.name, me.attempt))
 
     def stand_at(self, frame: FrameType) -> None:
-        """Wait until a terminal attaches, and have the calling thread stand in pdb at this frame.
+        """Wait until a terminal attaches, then stop the calling thread in pdb at this frame.
 
         If the worker must stop, or stops during the wait, this just returns.
         """
-        # This code is evaluated at the prompt of pdb.
+        # The calling code is evaluated at pdb's prompt.
         if self._stands_in is threading.current_thread():
             return
         me = self._context
@@ -197,18 +199,19 @@ class Debugger:
                 with self._lock:
                     self._terminal = None
                     self._session = None
-                    # If it waits at the next breakpoint already, that was reported, and this came too late.
+                    # If the worker already waits at the next breakpoint, that was reported, and this would
+                    # come too late.
                     if not self._is_waiting:
                         me.link.report(Debugged(me.name, me.attempt))
 
     def _wait_for_terminal(self) -> AttachedPdb | None:
-        """Wait until a terminal attaches, and report the wait. Return None if none may attach any more."""
+        """Wait until a terminal attaches, and report the wait. Return None if no terminal may attach."""
         me = self._context
         note = f"{self._waits_with}; waits for `attach`"
         with self._lock:
             if not self._ends:
                 self._is_waiting = True
-                # With the lock held, so that the end of an earlier session is not reported after this.
+                # Report with the lock held, so that the end of an earlier session is not reported after this.
                 me.link.report(Debugged(me.name, me.attempt, note, is_waiting=True))
         return self._attached.get()
 
@@ -255,7 +258,7 @@ class Debugger:
 
     @contextlib.contextmanager
     def _standing(self, thread: threading.Thread) -> Iterator[None]:
-        """Note that the thread stands in pdb while the block runs."""
+        """Note that the thread is in pdb while the block runs."""
         with self._lock:
             self._stands_in = thread
         try:

@@ -25,22 +25,22 @@ _NOT_REGISTERED = ("NameNotFound", "NamespaceNotFound", "UnregisteredEnv")
 
 _LONGEST_LINE = 2000
 _LONGEST = 100_000
-"""The most characters of an exception in one line, and of its traceback, since both may contain data."""
+"""The most characters of an exception's one-line description, and of its traceback. Both may hold data."""
 
 _NO_MEMORY = ("cannot map zero-fill pages", "annot allocate memory")
 _NO_MEMORY_WHERE_LIMITED = (
     "failed to map segment from shared object",
     "can't start new thread",
-    "without exception set",  # of C code, CPython's own too, that ignores a failed malloc
+    "without exception set",  # from C code, CPython's own too, that ignores a failed malloc
     "without setting an exception",
 )
 
 
 def explained(end: Outcome, error: BaseException, memory_bytes: int | None = None) -> Outcome:
-    """Return the outcome with all that the error explains.
+    """Return the outcome, completed with all that the error explains.
 
     Args:
-        memory_bytes: How much memory the worker may have, if it is limited.
+        memory_bytes: How much memory the worker may have, if that is limited.
     """
     limits = [memory_bytes, resource.getrlimit(resource.RLIMIT_DATA)[0]]
     finite_limits = [n for n in limits if n is not None and n != resource.RLIM_INFINITY]
@@ -100,14 +100,14 @@ def explained(end: Outcome, error: BaseException, memory_bytes: int | None = Non
 
 
 def _is_of_debugger(error: BaseException) -> bool:
-    """Return True if pdb raised it because its input ended: a SystemExit since 3.14, a BdbQuit before."""
+    """Return True if pdb raised this at the end of its input: a SystemExit since 3.14, a BdbQuit before."""
     frames = traceback.walk_tb(error.__traceback__)
     is_in_pdb = any(frame.f_globals.get("__name__") == "pdb" for frame, _ in frames)
     return type(error).__name__ == "BdbQuit" or (isinstance(error, SystemExit) and is_in_pdb)
 
 
 def _may_be_of_a_registry(error: BaseException) -> bool:
-    """Return True if a registry may have missed an entry: that of codecs, or of an installed module."""
+    """Return True if a registry may lack an entry: the registry of codecs, or of an installed module."""
     if type(error) is LookupError:
         return str(error).startswith("unknown e")  # encoding, or error handler name
     if type(error) is not KeyError or not isinstance(next(iter(error.args), None), str):
@@ -128,7 +128,7 @@ def describe(error: BaseException) -> str:
 
 
 def trimmed_traceback(error: BaseException) -> str:
-    """Return the traceback and its causes, without launchpad's frames, which don't concern the user."""
+    """Return the traceback with its causes, but without launchpad's frames, which don't concern the user."""
     root = traceback.TracebackException.from_exception(error)
     part: traceback.TracebackException | None = root
     visited: set[int] = set()
@@ -144,14 +144,14 @@ def trimmed_traceback(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
-    """Return True if the error says, as Python, the kernel or the dynamic linker does, that memory ran out.
+    """Return True if the error, in words of Python, the kernel or the linker, says that memory ran out.
 
     The error's `__context__`, which was merely being handled when it was raised, does not count.
 
     Args:
-        is_limited: True if the process has a memory limit. Some messages mean a lack of memory only then: a
-            library that cannot be mapped may be in a place where nothing may be executed, and threads have a
-            limit of their own.
+        is_limited: True if the process has a memory limit. Some messages mean a lack of memory only then.
+            They have other causes as well: a library that cannot be mapped may be in a place where nothing
+            may be executed, and threads have a limit of their own.
     """
     for cause in _causes(error):
         if isinstance(cause, BaseExceptionGroup):

@@ -1,4 +1,4 @@
-"""Python's steps before a process exits. A worker takes them itself, so it can say what it waits for."""
+"""Python's steps before a process exits. A worker takes them itself, so that it can say what it waits for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def run_exit_steps(note: Callable[[str], None]) -> None:
     """Wait for user threads, then call exit functions, for as long as the supervisor allows.
 
     Args:
-        note: Called with what it is about to wait for.
+        note: Called with a text that says what the worker is about to wait for.
     """
     with contextlib.suppress(BaseException):
         main = threading.main_thread()

@@ -2,8 +2,8 @@
 
     node ── plan ──▶ WorkerPlan ── launch ──▶ WorkerSpec ── context_of, in the worker ──▶ RunContext
 
-A backend makes it once the launch has begun, because endpoints and folders are final then. It is plain data,
-so it can be pickled for a worker on another host.
+A backend makes the spec once the launch has begun, because endpoints and folders are final then. The spec is
+plain data, so it can be pickled for a worker on another host.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ class WorkerSpec:
     Attributes:
         program: The name of its program.
         endpoints: Address name → endpoint, of all workers.
-        state: The places where it leaves what its next attempt will find.
+        state: The places where the worker leaves what its next attempt will find.
         can_move: True if servers may be somewhere else after a restart. Then `endpoints` may be a mapping
-            that changes, and lacks those of servers that are not ready.
+            that changes, and that lacks servers which are not ready.
         listens_at: Where its servers listen for workers on other hosts: `tcp:10.0.0.5:0`.
-        known_as: Address → the endpoint at which others find it, if its server listens at another one.
+        known_as: Address → the endpoint at which other workers find it, if its server listens at a different
+            one.
     """
 
     plan: WorkerPlan

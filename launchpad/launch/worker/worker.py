@@ -1,4 +1,4 @@
-"""One attempt at one executable, the same in every backend.
+"""One attempt to run one executable, the same in every backend.
 
     import   ──▶ init             ──▶ run           ──▶ stop  ──▶ outcome
     unpickle     construct, serve     run() or wait     close
@@ -58,7 +58,7 @@ from launchpad.state.own_state import OwnState
 from launchpad.telemetry import process_usage
 
 _ANSWERS = 4
-"""The most requests for numbers that wait for a GPU driver that hangs. Further requests get no answer."""
+"""The most requests for numbers that may wait while a GPU driver hangs. Further requests get no answer."""
 
 
 class Worker:
@@ -69,12 +69,14 @@ class Worker:
         report: Called with each event, such as Ready, Returned, Done, EdgesCounted and SpansRecorded.
         interrupt: Raises `Stopped` in the thread that is in `main`; or `RaisedFromOutside`, if `Stopped`
             must be raised again after user code has caught it.
-        on_phase: Called when it enters `init`, or `import` again. Ready reports the rest.
-        limited: The context in which the user's code runs, with its memory limit. The outcome is made
-            outside, where there is memory for it.
+        on_phase: Called when the worker enters `init`, or `import` again. Events such as Ready report the
+            rest.
+        limited: The context in which the user's code runs, with its memory limit. The outcome is made outside
+            this context, where there is memory for it.
         executable: The executable, if it was never pickled.
         call_in_main: Interrupts the main thread, if that is the worker's own.
-        set_up: Runs a pickled function that must run first. In a process of several workers it runs once.
+        set_up: Runs a pickled function that must run first. In a process of several workers, the function
+            runs once.
     """
 
     def __init__(
@@ -129,10 +131,10 @@ class Worker:
                 self.debugger.wait_with(error, end)
         self._context.link.end_if_child(None)
         self.debugger.close("has ended")
-        # To save and to close may take longer than the time between heartbeats.
+        # Saving and closing may take longer than the time between heartbeats.
         if self._plan.policy.restart.heartbeat_s is not None:
             self._report(Heartbeat(self._plan.name, self._context.attempt, is_last=True))
-        # Threads that the worker leaves running can see the stop.
+        # Let threads that the worker leaves running see the stop.
         self._context.stop.request()
         try:
             if self._executable is not None:
@@ -140,9 +142,9 @@ class Worker:
                     self._close(self._executable, in_good_order=not end.is_failure)
         except BaseException as error:
             self._context.link.phase = "stop"
-            # A failure to close counts unless one came before.
+            # A failure to close counts, unless another failure came before.
             end = end if end.is_failure else self._outcome_of(error)
-        # Drop what these keep, such as clients: the run itself may be kept for a long time.
+        # Drop what these keep, such as clients, because the run itself may be kept for a long time.
         self._executable = None
         self._context.exits.clear()
         self._report_counts(0, is_last=True)
@@ -151,7 +153,7 @@ class Worker:
         return self._ended(outcome.FAILED, self._crash) if self._crash else end
 
     def abandon(self) -> None:
-        """Interrupt it and close what it serves, from another thread, since `main` does not return."""
+        """Interrupt the worker and close its servers, from another thread, because `main` does not return."""
         self.debugger.close("is given up")
         self._context.stop.give_up()
         self._context.stop.interruption.request()
@@ -162,12 +164,12 @@ class Worker:
                 self._executable.close()
 
     def crash(self, why: str) -> None:
-        """Interrupt it, from another thread, and make its end a failure, however it ends."""
+        """Interrupt the worker, from another thread. However it ends then, its end is a failure."""
         self._crash = why
         self.debugger.close("fails")
         executable = self._executable
         if executable is not None:
-            # This comes first: its callers must see a failure, not a stop.
+            # Do this first, because callers of the worker must see a failure, not a stop.
             executable.abandon()
         self._context.stop.request()
         self._context.stop.interruption.request()
@@ -185,7 +187,7 @@ class Worker:
                 self.debugger.attach(path, token, thread)
 
     def _ask_in_a_thread(self, restarts: bool) -> None:
-        """Ask it to stop, in a thread of its own: the user's handlers may take their time."""
+        """Ask the worker to stop, in a new thread, because the user's handlers may take their time."""
 
         def ask() -> None:
             with run_context.entered(self._context):
@@ -200,8 +202,9 @@ class Worker:
         """Set the stop event, call the stop handlers, and interrupt a run() that never asked.
 
         Args:
-            restarts: True if the worker is started again. Then what it has built may save itself before it is
-                closed, as it does at every end if a later launch goes on with its state.
+            restarts: True if the worker is started again. Then the object that it has built may save itself
+                before it is closed. If a later launch goes on with its state, the object does so at every
+                end.
         """
         self._restarts = restarts
         self.debugger.close("stops")
@@ -211,7 +214,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _building(self) -> Iterator[None]:
-        """Build a Deferred in the block. It is a constructor that runs early, and interrupted like one."""
+        """Build a Deferred in the block. A Deferred counts as a constructor, and is interrupted like one."""
         self._context.link.phase = "init"
         self._on_phase("init")
         with self._context.stop.interruption.allowed():
@@ -251,14 +254,14 @@ class Worker:
         return self._ended(outcome.STOPPED if is_stopped else outcome.SUCCEEDED, "")
 
     def _close(self, executable: Executable, *, in_good_order: bool) -> None:
-        """Close the executable. If all is well, it saves itself and releases what it holds before that."""
+        """Close the executable. If all is well, have it first save itself and release what it holds."""
         try:
             if not in_good_order or self._crash:
                 return
             if self._restarts or self._context.state.places.is_kept:
                 executable.save()
             self._context.link.phase = "stop"
-            # From here on, the supervisor gives it as much time as its process has to exit.
+            # From here on, the supervisor gives the worker as much time as its process has to exit.
             name = self._plan.name
             attempt = self._context.attempt
             self._report(Exiting(name, attempt, "close(), or a function given to lp.on_exit()"))
@@ -278,7 +281,7 @@ class Worker:
         memory_bytes = self._plan.resources.memory_bytes if is_limited else None
         try:
             return error_report.explained(end, error, memory_bytes)
-        except Exception as strange:  # the user's exception raises one when it is looked at
+        except Exception as strange:  # the user's exception raises an error when it is inspected
             return replace(end, hint=f"it could not be shown in full: {strange!r}")
 
     def _report_caught(self, place: str) -> None:
@@ -292,7 +295,7 @@ class Worker:
         )
 
     def _answer(self, number: int) -> None:
-        """Report what it has counted and uses. With GPUs, do so in a thread, since their driver may hang."""
+        """Report the worker's counts and usage. With GPUs, do so in a thread, since their driver may hang."""
         if not self._context.gpus:
             self._report_counts(number)
         elif self._free_answers.acquire(blocking=False):
@@ -322,7 +325,7 @@ class Worker:
         self._report(EdgesCounted(name, attempt, number, is_last, counts, usage))
 
     def _record(self, value: int) -> None:
-        """Record its calls, and report them when the time is up."""
+        """Record the worker's calls, and report them when the time is up."""
         number, seconds, rate = parse_recording(value)
         name = self._plan.name
         attempt = self._context.attempt

@@ -1,4 +1,4 @@
-"""Workers that are threads of this process: what all of them share, and the launching script's functions.
+"""Workers that are threads of this process: their base class, and workers that run functions of the script.
 
 `Running.thread_worker` adds a function of the script. The threads of `local_mt` are in `backends/threads`.
 """
@@ -47,7 +47,7 @@ class WorkerThread:
     context: RunContext
     is_given_up: bool = False
     ends: list[Outcome] = field(default_factory=list)
-    """The outcomes that were noted for it, by itself and by whatever gave it up. The first one counts."""
+    """The outcomes that the attempt itself has noted, and whatever gave it up. The first one counts."""
 
     def stacks(self) -> str:
         """Return what the thread is doing, and what the threads that it has started are doing."""
@@ -70,7 +70,7 @@ class WorkerThreads(Workers):
     """The workers of one launch that are threads.
 
     Args:
-        places: Address name → the endpoint where it is now, if workers move.
+        places: Address name → its present endpoint, if workers move.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class WorkerThreads(Workers):
         self._can_move = places is not None
         self._plans: dict[str, WorkerPlan] = {}
         self._threads: dict[str, WorkerThread] = {}
-        # Held while a setup function runs. Without it, threads that start together would all run it, or go on
-        # before it has returned.
+        # Held while a setup function runs. Without the lock, threads that start together would all run the
+        # function, or go on before it has returned.
         self._set_up_lock = threading.Lock()
         self._is_set_up: set[bytes] = set()
 
     def execute(self, command: Command) -> None:
-        """Execute a command. Its thread's `Worker` executes those for the worker itself."""
+        """Execute a command. If it is for the worker itself, the `Worker` in the thread executes it."""
         match command:
             case StartWorker(name, attempt):
                 self._start(name, attempt)
@@ -157,18 +157,18 @@ class WorkerThreads(Workers):
         return new
 
     def _set_up_once(self, packed: bytes) -> None:
-        """Run a setup function for the first worker that comes here. The others wait for that."""
+        """Run a setup function for the first worker that comes here, while the other workers wait."""
         with self._set_up_lock:
             if packed not in self._is_set_up:
                 payload.set_up(packed)
                 self._is_set_up.add(packed)
 
     def _end(self, worker_thread: WorkerThread, end: Outcome) -> None:
-        """Report the end, unless that has been done. Threads that the worker leaves can save nothing more."""
+        """Report the end, unless it has been reported. Threads that are left can save nothing more."""
         worker_thread.context.state.fence.close()
         end = replace(end, hung=worker_thread.is_given_up)
-        # The worker's own thread and the one that gives it up may come here at once. To append is atomic, so
-        # exactly one of them finds its own outcome in front.
+        # The worker's own thread and the thread that gives it up may come here at once. Appending is atomic,
+        # so exactly one of them finds its own outcome in front.
         worker_thread.ends.append(end)
         if worker_thread.ends[0] is end:
             self._report(Ended(end))

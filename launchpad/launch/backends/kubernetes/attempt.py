@@ -20,16 +20,16 @@ _EXISTS = 409
 
 @dataclass
 class PodAttempt(AttemptFacts):
-    """The launcher's full record of one attempt, its pod included.
+    """The launcher's full record of one attempt, including its pod.
 
     Attributes:
         pod: Its pod as the cluster describes it. Like `pod_name`, it is empty while there is no pod.
         follower: The reader of its log, once the pod runs.
-        is_read: True if all of its log was read.
+        is_read: True if its whole log was read.
         commands: The commands for its pod.
-        noted: The reason for which it is pending, as reported to the user.
-        state: The state that it has left for the next attempt.
-        pieces: Kind → the pieces, by index, that have arrived of an event that takes several lines.
+        noted: The reason why its pod is pending, as reported to the user.
+        state: The parts of the state that it has left for the next attempt.
+        pieces: Kind of event → the pieces, by index, that have arrived. A large event takes several lines.
         has_result: True if all lines of its result have arrived and it was reported.
         is_over: True if its end was reported.
         was_deleted: True if its pod was deleted, not necessarily by the launcher.
@@ -56,7 +56,7 @@ class Jobs:
     _run: Run
 
     def create(self, attempt: PodAttempt, plan: WorkerPlan, state: bytes) -> None:
-        """Create the attempt's Job, and Secrets with the state that the attempt before has left."""
+        """Create the attempt's Job, and Secrets with the state that the previous attempt has left."""
         parts = pod_input.packed(state) if state else []
         job = manifest.job(self._run, plan, attempt.number, len(parts))
         template = job["spec"]["template"]
@@ -75,7 +75,7 @@ class Jobs:
             try:
                 self._cluster.create(run_object)
             except ApiError as error:
-                # 409: an earlier call has created it, and its answer was lost.
+                # 409 means that an earlier call has created it, and its answer was lost.
                 if error.status != _EXISTS:
                     raise
 
@@ -90,7 +90,7 @@ class Jobs:
 
 
 def why_no_pod(cluster: Cluster, job: str) -> str:
-    """Return why the cluster creates no pod, for example a quota or a webhook: its last warning, if any."""
+    """Return the cluster's last warning, if any, about why it creates no pod: a quota or a webhook, say."""
     events = cluster.events("Job", job)
     warnings = [
         event for event in events if event.get("type") == "Warning" and event.get("message")

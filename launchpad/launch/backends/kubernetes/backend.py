@@ -89,7 +89,7 @@ class Kubernetes(Backend):
         return ClusterPlan(**fields, settings=self._settings)
 
     def state_folder(self, state: str) -> str:
-        """Return the URL, or the path of a folder in the volume that the settings name."""
+        """Return the URL, or the path of a folder in the volume from the settings."""
         if is_url(state):
             return state
         if not self._settings.state_volume:
@@ -120,7 +120,7 @@ class Kubernetes(Backend):
             raise
 
     def detached(self) -> list[Detached]:
-        """Return the runs on the cluster of $KUBECONFIG whose launchers are elsewhere or were killed.
+        """Return the runs on $KUBECONFIG's cluster whose launchers are elsewhere or were killed.
 
         The list is empty if neither $KUBECONFIG nor $LAUNCHPAD_KUBERNETES is set.
         """

@@ -1,4 +1,4 @@
-"""Creating the objects that all pods of a run share, before its first pod."""
+"""The creation of the objects that all pods of a run share, before its first pod."""
 
 from __future__ import annotations
 
@@ -64,13 +64,14 @@ def make(
     keys: RunSecrets,
     submitter: Submitter | None = None,
 ) -> Run:
-    """Create the Service, and the Secrets with the input of pods: either all of them, or none.
+    """Create the Service and the Secrets with the pods' input: either all of these objects, or none.
 
     Args:
-        submitter: The launching script; by default this one.
+        submitter: The launching script; by default this process's script.
 
     Raises:
-        LaunchError: the cluster can't be reached, or refuses; then it lists the rights that are missing.
+        LaunchError: the cluster can't be reached, or refuses. In the latter case, the text lists the missing
+            rights.
     """
     if submitter is None:
         permissions.check(cluster)
@@ -121,8 +122,8 @@ def make(
 def _lock_state(cluster: Cluster, run: Run) -> None:
     """Hold the run's state folder in the cluster, by a Secret that is deleted with the run.
 
-    The cluster deletes that Secret before pods that are just stopping, and those still save. So look for such
-    pods, too.
+    The cluster deletes this Secret before pods that are just stopping, and these pods still save. So look for
+    such pods, too.
 
     Raises:
         LaunchError: another run holds the folder, or a pod of another run still uses it.

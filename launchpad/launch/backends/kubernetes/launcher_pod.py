@@ -1,4 +1,4 @@
-"""The process in a launcher pod: it launches, supervises, and prints what a script would.
+"""The process in a launcher pod: it launches, supervises, and prints what a script would print.
 
 DetachedRun ◀── annotations: launched, ended ── launcher pod ── the cluster's API ──▶ pods of the run
             ─── annotation: stop, question ───▶
@@ -63,7 +63,7 @@ class LauncherPod:
         self._executor = ThreadPoolExecutor(_AT_ONCE)
 
     def run(self) -> ProgramFailed | LaunchError | None:
-        """Launch the program, supervise it to its end, and return its failure, if it has failed.
+        """Launch the program, supervise it to its end, and return its failure, if there is one.
 
         Raises:
             LaunchError: the program could not be launched.
@@ -88,14 +88,14 @@ class LauncherPod:
         failure = self.launcher.failure()
         end = ProgramEnded(spec.plan.program, (), str(failure or ""), states)
         if isinstance(failure, ProgramFailed):
-            # The log files end with this pod. The workers' output stays in this pod's own log.
+            # The log files vanish with this pod. The workers' output stays in this pod's own log.
             where = f"kubectl logs job/{self._object_name} -n {self._cluster.namespace}"
             failures = [
                 replace(failed_outcome, log_path=where if failed_outcome.log_path else "")
                 for failed_outcome in (failure.outcome, *failure.consequences)
             ]
             end = replace(end, failures=failures, why="")
-        # The termination message says it, too.
+        # If this fails, the termination message still says how the program ended.
         with contextlib.suppress(ClusterError):
             self._annotate(launcher_state.ENDED, asdict(end))
         return end.failure()
@@ -140,7 +140,7 @@ class LauncherPod:
                         question_ids.add(question["id"])
                         self._executor.submit(self._answer, **question)
 
-        # Another process may have the port. That does no harm: nothing waits until this pod is ready.
+        # Another process may have the port. That does no harm, because nothing waits until this pod is ready.
         with contextlib.suppress(OSError):
             self._readiness.open()
         selector = f"{names.RUN}={self._object_name}"
@@ -155,7 +155,7 @@ class LauncherPod:
                     self.launcher.stop(current.kill)
 
     def _answer(self, id: str, method: str, arguments: Sequence[Any]) -> None:
-        """Call a method of the launcher, and make Secrets of what it returns or raises."""
+        """Call a method of the launcher, and put what it returns or raises into Secrets."""
         try:
             if method not in launcher_manifests.ASKED:
                 raise LaunchError(f"a supervisor is not asked for {method!r}")
@@ -167,7 +167,7 @@ class LauncherPod:
                 answer = pickle.dumps((None, LaunchError(repr(error))), protocol=5)
         parts = pod_input.packed(answer)
         run = replace(launcher_manifests.run_of(self._spec, {}), owner=self._owner)
-        # The first part comes last, because the asking script looks for that one.
+        # Create the first part last, because the asking script looks for that one.
         for i in reversed(range(len(parts))):
             files = {
                 launcher_manifests.PART: parts[i],

@@ -1,7 +1,7 @@
 """Messages between a pod and the launcher. They go through the cluster, since neither may reach the other.
 
     pod ── a line of its log that begins with MARK ────────▶ launcher     Ready, Done, Ended, …
-    pod ── the termination message ────────────────────────▶ launcher     how it ended, should the log be lost
+    pod ── the termination message ────────────────────────▶ launcher     how it ended, in case the log is lost
     launcher ── an annotation, which is a file in the pod ─▶ pod          stop for a restart, gone workers
 
 All messages are JSON. If a line of the user's code begins with MARK, the pod puts another MARK before it, and
@@ -41,20 +41,21 @@ from launchpad.runtime.events import (
 MARK = b"\x1elaunchpad "
 
 _PIECE = 3000
-"""The most bytes of content in a line: container runtimes cut long lines."""
+"""The most bytes of content in a line, because container runtimes cut long lines."""
 
 MOST_BYTES = 4096
 """The limit of a termination message."""
 
 MOST_RESULT_BYTES = 64 << 20
-"""The limit of a result. It goes through the log, a line for each piece, and through the cluster's memory."""
+"""The limit of a result. A result goes through the log, one line for each piece, and through the cluster's
+memory."""
 
 _LOST_HINT = "Have it save what is large to a volume, and return the path."
 
 
 @dataclass(frozen=True)
 class PodCommands:
-    """The commands for a pod. The launcher sends all of them each time.
+    """The commands for a pod. Each time, the launcher sends all of them.
 
     Attributes:
         restarts: True to stop the worker in order to restart it.
@@ -65,7 +66,7 @@ class PodCommands:
         stacks: The number of requests for the worker's stacks so far.
         crash: True to kill the worker's process, in order to inject a fault.
         stop: For a launcher pod: True to stop the program; with `kill` at once.
-        question: For a launcher pod: `id`, `method`, `arguments`. It answers with a Secret.
+        question: For a launcher pod: `id`, `method`, `arguments`. The pod answers with a Secret.
         repeats: The number of times that the same commands were sent again.
     """
 
@@ -85,7 +86,7 @@ class PodCommands:
 
 
 def parse_commands(text: str) -> PodCommands:
-    """Return the commands in the annotation; the defaults if it is empty."""
+    """Return the commands in the annotation; the default ones if the annotation is empty."""
     data = json.loads(text) if text.strip() else {}
     field_names = {command.name for command in fields(PodCommands)}
     return PodCommands(**{name: value for name, value in data.items() if name in field_names})
@@ -181,7 +182,7 @@ LargeEvent = Returned | EdgesCounted | SpansRecorded
 
 
 def event_chunks(event: LargeEvent) -> list[Chunk]:
-    """Return the messages with an event that may be large. Replace a result that is too large by an error."""
+    """Return the messages with an event that may be large. Replace too large a result by an error."""
     content = zlib.compress(pickle.dumps(event, protocol=5), 1)
     if isinstance(event, EdgesCounted):
         return chunks(EDGES, content)
@@ -199,7 +200,7 @@ def event_chunks(event: LargeEvent) -> list[Chunk]:
 
 
 def event_in(pieces: Sequence[Chunk]) -> LargeEvent | None:
-    """Return the event in these messages. A broken result becomes an error; any other broken event, None."""
+    """Return the event in these messages: for a broken result an error, for another broken event None."""
     try:
         event: LargeEvent = pickle.loads(zlib.decompress(joined(pieces)))
     except Exception as error:  # a line was changed, or belongs to another event

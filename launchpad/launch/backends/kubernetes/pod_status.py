@@ -1,6 +1,7 @@
-"""Outcomes from the status that the cluster has of a pod: how it ended, or why it doesn't start. Pure.
+"""Outcomes from the cluster's status of a pod: how the pod ended, or why it doesn't start. Pure.
 
-The worker's own report takes precedence, then the kubelet's status of the container, then that of the pod.
+The worker's own report takes precedence, then the kubelet's status of the container, then its status of the
+pod.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def not_begun(
     max_wait_s: float,
     why_no_pod: str = NO_REASON,
 ) -> Outcome:
-    """Return the outcome of an attempt whose pod did not start in time. `request` names its resources."""
+    """Return the outcome of an attempt whose pod did not start in time. `request` lists its resources."""
     why = why_pending(pod) or NO_REASON
     reason = why.partition(":")[0]
     waited = "" if reason in _CANNOT_START else f" for {max_wait_s:g} s"
@@ -94,7 +95,7 @@ def not_begun(
 
 
 def is_clear(facts: AttemptFacts, was_deleted: bool) -> bool:
-    """Return True if the worker's own report is enough. The cluster's may come seconds later.
+    """Return True if the worker's own report is enough. The cluster's report may come seconds later.
 
     Only the cluster says whether SIGKILL came for lack of memory, and whether the cluster stopped the pod.
     """
@@ -162,7 +163,7 @@ def _outcome(facts: AttemptFacts, kind: str, cause: str, **more: Any) -> Outcome
 
 
 def _state(pod: PodObject) -> Mapping[str, Any]:
-    """Return the state of the worker's container. A user's patch may have added others."""
+    """Return the state of the worker's container. A user's patch may have added other containers."""
     containers = pod.get("status", {}).get("containerStatuses") or [{}]
     worker = next((c for c in containers if c.get("name") == CONTAINER), containers[0])
     state: Mapping[str, Any] = worker.get("state", {})

@@ -1,7 +1,7 @@
 """The workers of one launch on a cluster.
 
     supervisor ── start, stop, kill … ─▶ actions, in one thread ──▶ the cluster's API
-    supervisor ◀── reports ─────────────────┘ ◀── informer: what becomes of pods
+    supervisor ◀── reports ─────────────────┘ ◀── informer: the states of pods
                                               ◀── followers: what pods write
 
 An attempt is a Job with one pod. The cluster never restarts it: as on every backend, the supervisor decides
@@ -54,13 +54,13 @@ from launchpad.runtime.events import Done, Ended, Event, Ready, Waiting, WorkerN
 from launchpad.runtime.watermarks import ENDED
 
 _LOG_S = 5.0
-"""How long the rest of a log may take to arrive after its pod has ended."""
+"""How long the rest of a log may take to arrive after the pod has ended."""
 
 _REPORT_S = 10.0
 """How long the cluster may take to report how a pod has ended, after the pod has sent its last message."""
 
 _NO_POD_S = 5.0
-"""Seconds without a pod after which the reason is reported."""
+"""Seconds that an attempt may have no pod before the reason is reported."""
 
 _JOIN_S = 5.0
 """How long to wait for threads with open connections."""
@@ -75,7 +75,7 @@ _MOST_MARKS = 64
 class KubernetesWorkers(Workers):
     """The workers of one launch. Making it calls `create_run.make`, which may raise. User code runs later."""
 
-    # The time until its kubelet next looks at a pod.
+    # The time until a pod's kubelet next checks the pod.
     announced_within_s = 5.0
 
     def __init__(
@@ -101,7 +101,8 @@ class KubernetesWorkers(Workers):
         self._states: dict[str, bytes] = {}
         self._stacks: dict[str, Stacks] = {}
         self._numbers = itertools.count(1)
-        # Held while `_stacks` is read or changed: the actions' thread adds what any other thread waits for.
+        # Held while `_stacks` is read or changed: the actions' thread adds stacks, and other threads wait for
+        # them.
         self._has_stacks = threading.Condition()
         self._actions = Actions("launchpad-kubernetes", self._on_error)
         self._run = create_run.make(cluster, plan, run, settings, self._keys, submitter)
@@ -119,7 +120,7 @@ class KubernetesWorkers(Workers):
         self._actions.do(self._execute, command)
 
     def places(self) -> Mapping[str, str]:
-        """Return endpoints with pods' IP addresses. They are of use inside the cluster's network."""
+        """Return endpoints with pods' IP addresses. They can be used inside the cluster's network."""
         return self._view.places
 
     def stacks(self, worker: str) -> str:
@@ -186,7 +187,7 @@ class KubernetesWorkers(Workers):
         attempt = PodAttempt(worker, number, commands=commands)
         self._attempts[worker] = attempt
         try:
-            # Whatever is left of the attempt before must not answer calls that are meant for this one.
+            # What is left of the previous attempt must not answer calls that are meant for this one.
             if before is not None:
                 self._jobs.delete(before)
                 if before.pod_name and not pod_status.is_over(before.pod):
@@ -273,7 +274,7 @@ class KubernetesWorkers(Workers):
                     scheme = "tcp:" if endpoint.startswith("tcp:") else ""
                     places[name] = f"{scheme}{host}:{endpoint.rpartition(':')[2]}"
                 self._view.follow(places)
-            # A pod may report for its own worker only, so ignore the name in the report.
+            # A pod may report only for its own worker, so ignore the name in the report.
             changes = {"attempt": attempt.number} if hasattr(report, "attempt") else {}
             self._report(replace(report, worker=attempt.worker, **changes))
 
@@ -297,7 +298,7 @@ class KubernetesWorkers(Workers):
                 self._report(replace(event, worker=attempt.worker, attempt=attempt.number))
 
     def _report_lost_result(self, attempt: PodAttempt) -> None:
-        """Report the loss of a result of which only a part arrived. Call it when later lines were read."""
+        """If only a part of a result arrived, report its loss. Call this when later lines were read."""
         pieces = attempt.pieces.pop(pod_messages.RESULT, None)
         if pieces:
             lost = pod_messages.lost_result(attempt.worker, attempt.number, list(pieces.values()))
@@ -344,7 +345,7 @@ class KubernetesWorkers(Workers):
             self._actions.call_later(_REPORT_S, self._finish, attempt)
 
     def _finish(self, attempt: PodAttempt) -> None:
-        """Report the end of an attempt, after its log was read."""
+        """Report the end of an attempt. Call this after its log was read."""
         if attempt.is_over:
             return
         if attempt.state:
@@ -366,7 +367,7 @@ class KubernetesWorkers(Workers):
         self._report(Ended(end))
 
     def _on_error(self, error: Exception) -> None:
-        """Report an error of an action. Unless it is the cluster's own, end all attempts as lost."""
+        """Report an error of an action. If it isn't an error of the cluster, end all attempts as lost."""
         why = f"{type(error).__name__}: {error}"
         self._report(WorkerNote(self._plan.workers[0].name, why))
         if not isinstance(error, ClusterError):

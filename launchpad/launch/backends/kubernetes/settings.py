@@ -1,4 +1,4 @@
-"""The settings of a launch on a cluster: all that the program itself does not define."""
+"""The settings of a launch on a cluster: everything that the program itself does not define."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class Settings:
 
     Attributes:
         image: The image of the containers. It must have Python, launchpad and your packages.
-        namespace: The namespace of all objects; empty: that of the kubeconfig's context.
+        namespace: The namespace of all objects; empty means the namespace of the kubeconfig's context.
         gpu_resource: The name that the cluster's device plugin gives to a GPU.
-        pod_patch: A patch of each pod's template, for all that these settings lack: tolerations, volumes, a
-            scheduler's name. Dicts are merged, and lists whose members have names. All else is replaced.
+        pod_patch: A patch of each pod's template, for everything that these settings lack: tolerations,
+            volumes, a scheduler's name. Dicts are merged, and so are lists whose members have names.
+            Everything else is replaced.
         state_volume: The volume in which `state="exp1"` is a folder, as in a pod's spec:
             `{"persistentVolumeClaim": {"claimName": "runs"}}`. All workers mount it.
         pending_timeout_s: How long a pod may wait until it is placed and its image is there.
-        send_code: True to send the modules beside the script to the pods. Say False if the image or a volume
-            has them, on the pods' `PYTHONPATH`.
+        send_code: True to send the modules beside the script to the pods. Set it to False if the image or a
+            volume has them, on the pods' `PYTHONPATH`.
     """
 
     image: str = ""
@@ -47,7 +48,7 @@ class Settings:
         """Return the settings of the file, overridden by these options.
 
         Raises:
-            DefinitionError: the file cannot be read, or has an unknown setting, or one of another type.
+            DefinitionError: the file cannot be read, a setting is unknown, or a setting has the wrong type.
         """
         settings = dict(options)
         path = os.environ.get(FILE)

@@ -1,12 +1,12 @@
-"""Ending attempts, with harder means until they have ended, and deleting a run.
+"""The end of attempts, by harder and harder means, and the deletion of a run.
 
-command  kill=True, in an annotation        its pod ends the worker, with its stacks in the log
-5 s      the Job is deleted                 SIGTERM to the pod, then SIGKILL
-+ 0.5 s  the pod, with a grace of 1 s       the Job controller had not noticed
-+ 15 s   the pod, with none                 its node is dead: the object is removed
-+ 60 s   it is lost                         the cluster does not answer
+command  kill=True, in an annotation              the pod ends its worker, with the stacks in the log
+5 s      the Job is deleted                       the pod gets SIGTERM, then SIGKILL
++ 0.5 s  the pod is deleted, with 1 s of grace    if the Job controller has not noticed
++ 15 s   the pod is deleted, without grace        if its node is dead: the object is removed
++ 60 s   the attempt counts as lost               if the cluster does not answer
 
-When the root of a run is deleted, the cluster deletes all else that belongs to the run.
+When the root of a run is deleted, the cluster deletes all other objects of the run.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ _AGAIN_S = 1.0
 
 _REPEAT_S = 2.0
 """Seconds after which commands are sent again. A kubelet that is just writing the files of a pod may miss a
-change, and by itself it looks again only after a minute or two."""
+change. By itself, the kubelet checks again only after a minute or two."""
 
 
 class Terminator:
     """The means to end the attempts of a launch. Call its methods in the thread of the actions.
 
     Args:
-        end: Called with an attempt that has ended without a report of its pod, and with its outcome.
+        end: Called with an attempt that has ended without a report of its pod, and with the attempt's
+            outcome.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Terminator:
             self._delete(attempt)
 
     def kill(self, attempt: PodAttempt, *, at_once: bool) -> None:
-        """Kill the worker. If its pod runs, and not `at_once`, ask the pod first: it logs the stacks."""
+        """Kill the worker. Unless `at_once`, ask a running pod to do so, because the pod logs the stacks."""
         attempt.asked = True
         attempt.killed = True
         if attempt.follower is not None and not at_once:
@@ -85,7 +86,7 @@ class Terminator:
             self._end_pod(attempt)
 
     def send_commands(self, attempt: PodAttempt, new: Mapping[str, Any]) -> None:
-        """Add commands, and send all to the pod, twice. A pod that starts later gets them when it starts."""
+        """Add commands, and send all commands to the pod, twice. A pod gets earlier ones when it starts."""
         attempt.commands = replace(attempt.commands, **new)
         commands = attempt.commands
 
@@ -109,11 +110,11 @@ class Terminator:
         self.delete_job(attempt)
 
     def delete_job(self, attempt: PodAttempt) -> None:
-        """Delete its Job, so that no further pod is created."""
+        """Delete the attempt's Job, so that no further pod is created."""
         self._retry(attempt, partial(self._jobs.delete, attempt))
 
     def delete_pod(self, attempt: PodAttempt, grace_s: float = 0, name: str = "") -> None:
-        """Delete its pod, if it has one; with `name`, delete that pod instead."""
+        """Delete the attempt's pod, if it has one; with `name`, delete that pod instead."""
         pod = name or attempt.pod_name
         if pod:
             self._retry(attempt, partial(self._cluster.delete, "Pod", pod, grace_s=grace_s))
@@ -158,14 +159,14 @@ class Terminator:
 _GONE_S = 30.0
 _SOON_S = 0.1
 _LATE_S = 0.4
-"""The time between two looks at the cluster: at first, and in the end."""
+"""The time between two requests to the cluster: at first, and in the end."""
 
 
 def remove(cluster: Cluster, run: str, ended_pods: Set[str] = frozenset()) -> None:
     """Delete a run, and wait until nothing of it is left.
 
     Args:
-        ended_pods: Pods whose workers have ended. The kubelet may report that only seconds later.
+        ended_pods: Pods whose workers have ended. The kubelet may report their end only seconds later.
 
     Raises:
         ApiError: the cluster refuses.
@@ -185,13 +186,13 @@ def remove(cluster: Cluster, run: str, ended_pods: Set[str] = frozenset()) -> No
 def is_gone(
     cluster: Cluster, run: str, ended_pods: Set[str] = frozenset(), *, is_late: bool = False
 ) -> bool:
-    """Return True if nothing is left of a deleted run. Remove pods that have ended; if late, all of them."""
+    """Return True if nothing is left of a deleted run. Remove ended pods or, if `is_late`, all pods."""
     pods, _ = cluster.list("Pod", f"{names.RUN}={run}")
     for pod in pods:
         name = pod["metadata"]["name"]
         is_deleted = "deletionTimestamp" in pod["metadata"]
         is_idle = pod_status.is_over(pod) or (is_deleted and not pod_status.has_started(pod))
-        # The kubelet may take minutes to remove it.
+        # The kubelet may take minutes to remove this pod.
         if is_late or name in ended_pods or is_idle:
             cluster.delete("Pod", name, grace_s=0)
     return not pods and not is_there(cluster, run)

@@ -2,11 +2,11 @@
 
     launcher (here) ── commands ──▶ forkserver ── fork ──▶ workers
                     ◀── reports ───
-           └─────── starts ───────▶ subreaper, the forkserver's parent, which ends what that leaves
+           └─────── starts ───────▶ subreaper, the forkserver's parent, which ends what the forkserver leaves
 
 The launcher has one thread per launch, which reads the forkserver's messages; `ForkedWorkers` turns them into
-events. Each start of a worker is one `ProcessAttempt`. It ends once, with the outcome that `exit_status`
-derives from the worker's report and the kernel's.
+events. Each start of a worker is one `ProcessAttempt`. An attempt ends once, with the outcome that
+`exit_status` derives from the worker's report and the kernel's exit status.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ _STACKS_S = 2.0
 
 _POLL_S = 0.005
 _UNCHANGED = 6
-"""Seconds between two looks at a worker's stacks, and the number of looks without anything new after which
-they are complete."""
+"""Seconds between two checks of a worker's stacks, and the number of checks without anything new after which
+the stacks are complete."""
 
 
 class Processes(LocalBackend):
@@ -86,7 +86,7 @@ class Processes(LocalBackend):
         text = unused_gpus(plan.workers)
         if text:
             report(WorkerNote(plan.workers[0].name, text))
-        endpoints = plan.endpoints  # one dict, so that the index has it once
+        endpoints = plan.endpoints  # one dict, so that the index contains it only once
         specs = [
             WorkerSpec(
                 plan=worker,
@@ -99,7 +99,7 @@ class Processes(LocalBackend):
         ]
         keys = [(run.scope, keyring.find(run.scope), None)]
         workers = create_process_workers(plan, specs, run, report, keys, early=self.early)
-        # The buffers are in the file of specs now: the arrays are the script's alone again.
+        # The buffers are in the file of specs now, so the plan needs the script's arrays no longer.
         plan.release_buffers()
         return workers
 
@@ -112,11 +112,11 @@ class TestProcesses(Processes):
 
 
 class ForkedWorkers(Workers):
-    """The workers of one forkserver, which may be a process of its own or this one.
+    """The workers of one forkserver, which may be a separate process or this process.
 
     Args:
         send: Takes commands for the forkserver.
-        report: Called with each event, in the thread that calls `on` or in a caller's.
+        report: Called with each event, in the thread that calls `on` or `execute`.
         stacks: Worker → the file into which it writes its stacks.
     """
 
@@ -129,8 +129,8 @@ class ForkedWorkers(Workers):
         self.send = send
         self._report = report
         self._stacks = stacks
-        # Held while `_attempts` or `_lost` changes. `execute` and `on_lost` are called in different threads:
-        # without it, neither would end an attempt that starts just as the forkserver is lost.
+        # Held while `_attempts` or `_lost` changes. `execute` and `on_lost` are called in different threads.
+        # Without the lock, neither would end an attempt that starts just as the forkserver is lost.
         self._lock = threading.Lock()
         self._attempts: dict[str, ProcessAttempt] = {}
         self._lost: Callable[[ProcessAttempt], Outcome] | None = None
@@ -156,7 +156,7 @@ class ForkedWorkers(Workers):
     def stacks(self, worker: str) -> str:
         """Have faulthandler write the worker's stacks, even while it hangs in C code, and return them."""
         file = self._stacks(worker)
-        # Measured before the request, so that all that comes after it is the answer.
+        # Measure this before the request, so that everything after it is the answer.
         begin = _size(file)
         size = begin
         self.send(messages.DumpStacks(worker))
@@ -174,7 +174,7 @@ class ForkedWorkers(Workers):
             return stream.read().decode(errors="replace")
 
     def close(self) -> None:
-        """Have the forkserver end what may still run, and then itself."""
+        """Have the forkserver end all processes that may still run, and then itself."""
         with self._lock:
             for attempt in self._attempts.values():
                 attempt.killed = True
@@ -187,7 +187,7 @@ class ForkedWorkers(Workers):
             attempt.phase = "import"
             self._report(message)
         elif isinstance(message, Ended):
-            # It could not have a process.
+            # # The worker could not get a process.
             end = message.outcome
             self._end(end.worker, lambda attempt: end)
         elif isinstance(message, messages.ChildExited):
@@ -200,7 +200,7 @@ class ForkedWorkers(Workers):
             try:
                 report = pickle.loads(message.frame)
             except Exception:
-                # Something else has written into the middle of a frame.
+                # Something else has written into the middle of a message.
                 self._on_garbled(attempt)
                 return
             if isinstance(report, Ended):
@@ -243,10 +243,10 @@ class ForkedWorkers(Workers):
 
 
 class ProcessWorkers(ForkedWorkers):
-    """The processes of one launch, whose forkserver is a process of its own.
+    """The processes of one launch, whose forkserver is a separate process.
 
     Args:
-        process: The forkserver. It ends when nothing of the launch is left.
+        process: The forkserver, which ends when nothing of the launch is left.
         log: The file for what the subreaper and the forkserver print.
         preload: The modules that the forkserver imports before it forks.
     """
@@ -267,7 +267,7 @@ class ProcessWorkers(ForkedWorkers):
         self._preload = preload
         self._has_forked = False
         self._is_given_up = False
-        # Held while a message is sent. Several threads send, and their messages must not mix.
+        # Held while a message is sent, because several threads send, and their messages must not mix.
         self._writing = threading.Lock()
         self._reader = OwnThread(target=self._read, name="launchpad-processes")
         self._reader.start()
@@ -275,7 +275,7 @@ class ProcessWorkers(ForkedWorkers):
     def execute(self, command: Command) -> None:
         """Execute a command. To kill a worker while the forkserver still imports modules, end the forkserver.
 
-        It reads no commands while it imports.
+        While it imports, the forkserver reads no commands.
         """
         super().execute(command)
         if isinstance(command, KillWorker) and self._preload and not self._has_forked:
@@ -287,7 +287,7 @@ class ProcessWorkers(ForkedWorkers):
         super().on(message)
 
     def close(self) -> None:
-        """End the forkserver, and with it what may still run."""
+        """End the forkserver, and with it all processes that may still run."""
         super().close()
         for escalate in (self._subreaper.terminate, self._subreaper.kill):
             self._reader.join(_CLOSE_S)
@@ -306,7 +306,8 @@ class ProcessWorkers(ForkedWorkers):
             for message in messages.receive(self._control.fileno()):
                 self.on(message)
         except Exception:
-            # If this thread ended and the forkserver did not, no end of a worker would be noticed any more.
+            # If only this thread ended, and not the forkserver, the end of a worker would no longer be
+            # noticed.
             traceback.print_exc()
             self._subreaper.terminate()
         self._subreaper.wait()
@@ -327,7 +328,7 @@ class ProcessWorkers(ForkedWorkers):
         lost = attempt.outcome(
             outcome.LOST, f"the forkserver of all workers {how}, so this one was killed"
         )
-        # The reason is in the forkserver's log. A worker may not even have one.
+        # The reason is in the forkserver's log. A worker may not even have a log.
         why = last_lines(self._log)
         return replace(lost, last_lines=why, log_path=str(self._log)) if why else lost
 
@@ -347,12 +348,12 @@ def create_process_workers(
     Args:
         workers: The specs of the plan's workers.
         keys: The keys to the addresses of the run.
-        launcher: The launching script, if this process isn't that.
+        launcher: The launching script, if it is another process than this one.
         early: A forkserver that was started before there was a plan. It isn't used if the run holds
-            descriptors that its processes must inherit.
+            descriptors that all processes must inherit.
 
     Raises:
-        LaunchError: it could not be started.
+        LaunchError: the forkserver could not be started.
     """
     inherited = [*run.claimed(), *plan.buffer_files]
     if early is not None and not inherited:
@@ -376,7 +377,7 @@ def create_process_workers(
             process_workers.send(SpecsReady(index_length, str(log)))
             undo.pop_all()
             return process_workers
-    except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
+    except (OSError, RuntimeError) as error:  # RuntimeError: no new thread can be started
         raise forkserver_handle.not_started(error) from error
 
 

@@ -1,10 +1,10 @@
-"""The outcome of a worker's process, from what it reported itself and what the kernel says.
+"""The outcome of a worker's process, from what the worker itself reported and what the kernel says.
 
 reported kernel                 outcome
 ──────────────────────────────────────────────────────────────────────────────────────────
-yes      exit                   what it reported
+yes      exit                   as reported
 success  our kill               stopped: cut off, with what it still waited for
-failure  our kill               what it reported, with that
+failure  our kill               as reported, with a hint that it was cut off
 success  a signal               failed in `stop`: killed by SIGSEGV after its work was done
 no       our kill               stopped: did not stop in time
 no       a signal               failed: killed by SIGKILL, not by the launcher
@@ -54,7 +54,7 @@ class ProcessAttempt:
     pid: int = 0
     phase: str = "start"
     awaits: str = ""
-    """The thing that the process waits for before it exits, as it said itself."""
+    """What the process waits for before it exits, as the process itself has reported."""
     killed: bool = False
     reported: Outcome | None = None
 
@@ -105,7 +105,7 @@ def _cut_off(attempt: ProcessAttempt) -> str:
 
 
 def _with_memory(end: Outcome, child_exit: ChildExited) -> Outcome:
-    """Add what is known of the worker's memory to a failure, if lack of memory may be its cause."""
+    """If lack of memory may have caused a failure, add what is known about the worker's memory."""
     peak = f"its peak memory was {formatting.size(child_exit.peak_bytes)}"
     limit = out_of_memory.limit_bytes()
     if limit is not None:
@@ -136,7 +136,7 @@ def not_started(worker: str, number: int, error: Exception, pid: int = 0) -> Out
 
 
 def cannot_start(worker: str, number: int, why: str) -> Outcome:
-    """Return the outcome of an attempt that would fail again in the same way, so that it isn't restarted."""
+    """Return the outcome of an attempt that isn't restarted, because it would fail again in the same way."""
     end = ProcessAttempt(worker, number).outcome(outcome.FAILED, why)
     return replace(end, error_type="PreloadError", may_restart=False)
 

@@ -2,11 +2,11 @@
 
     launcher ══ lifeline, commands, reports ══ forkserver ══ a socket pair each ══ workers
 
-The forkserver has imported the modules of launchpad that workers need, and those that the user has named
-(`preload`), so that a worker is a fork and not a new interpreter. It is the workers' parent, so the kernel
-tells it how each ended. It runs as long as the launcher does: when the lifeline or the launcher's process
-ends, it kills every worker's process group, removes the run's sockets and exits. If the forkserver itself is
-killed, the `subreaper` above it does that.
+The forkserver has imported the modules of launchpad that workers need, and the modules that the user has
+listed in `preload`. So a worker is a fork, and needs no new interpreter. It is the workers' parent, so the
+kernel tells it how each worker ended. It runs as long as the launcher: when the lifeline or the launcher's
+process ends, the forkserver kills every worker's process group, removes the run's sockets and exits. If the
+forkserver itself is killed, the `subreaper` above it does all this.
 
 In a pod the container's first process is the forkserver, and calls `execute_in_order` and `rotate` itself:
 see `kubernetes/pod`.
@@ -14,9 +14,10 @@ see `kubernetes/pod`.
 There is one loop, and it waits only in the `select` of `rotate`. After a fork, the new process goes on in
 `worker_process`.
 
-A fork copies the memory, but of the threads only the one that forks. So a module that starts threads or opens
+A fork copies all memory, but only one thread: the thread that forks. So a module that starts threads or opens
 a GPU when it is imported must not be imported before the fork: `import_all` refuses it. OpenBLAS starts its
-threads when numpy is imported, unless it may have only one. So it may have only one until after the fork.
+threads when numpy is imported, unless it may have only one thread. So until after the fork, it may have only
+one.
 """
 
 from __future__ import annotations
@@ -53,15 +54,15 @@ from launchpad.runtime.events import Ended, ProcessStarted
 
 _DUMP_S = 0.05
 _DUMP_LIMIT_S = 1.0
-"""Seconds that a worker has for writing its stacks into its log before it is killed, and the most that it has
-if the kernel has not scheduled it in that time."""
+"""Seconds that a worker has for writing its stacks into its log before it is killed. If the kernel has not
+scheduled the worker in that time, it has up to the second number."""
 
 _GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/render")
 _STARTS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _OPENMP = "OMP_NUM_THREADS"
 
 _THREADS_END_S = 0.5
-"""How long threads that were joined, or are about to end, may still exist."""
+"""Seconds for which threads that were joined, or are about to end, may still exist."""
 
 _LOOK_S = 0.002
 
@@ -69,7 +70,7 @@ sigchld_handler: Any = signal.SIG_DFL
 """The SIGCHLD handler that preloaded modules have set. Workers get it; the forkserver has its own."""
 
 is_importing = False
-"""True while this process imports the user's modules for its workers. It must not launch what they launch."""
+"""True while this process imports the user's modules for its workers. Launches in them are refused."""
 
 
 @dataclass(eq=False)
@@ -85,9 +86,9 @@ class ChildProcess:
 
 
 class InChild(BaseException):
-    """Raised in the copy that a fork makes, so that the forkserver's frames are not in a worker's stack.
+    """Raised in the copy that a fork makes, so that a worker's stack doesn't contain the forkserver's frames.
 
-    Its `args` are those of `worker_process.become_worker`.
+    Its `args` are the arguments of `worker_process.become_worker`.
     """
 
 
@@ -98,8 +99,8 @@ class ForkServer:
         file: The descriptor of the file with the workers' specs.
 
     Attributes:
-        say: Called with each message for the launcher: ProcessStarted, FromWorker, Garbled, ChildExited; and
-            with Ended if a worker could not have a process.
+        say: Called with each message for the launcher: ProcessStarted, FromWorker, Garbled, ChildExited, and
+            Ended if a worker could not get a process.
     """
 
     def __init__(self, file: int) -> None:
@@ -129,7 +130,7 @@ class ForkServer:
         Args:
             lifeline: The descriptor of the connection to the launcher.
             parent_fd: A descriptor that becomes readable when the launcher's process ends; None where the
-                system has none.
+                system has no such descriptors.
         """
         launcher = messages.NonblockingPipe(
             lifeline, self._selector, lambda body: self.execute_in_order(pickle.loads(body))
@@ -140,7 +141,7 @@ class ForkServer:
             self._selector.register(parent_fd, selectors.EVENT_READ, launcher_ended.append)
         while not self._is_over and not launcher_ended and launcher.is_open:
             self.rotate()
-        # Kill until no child is left. A process that loses its parent in this loop becomes a child, too.
+        # Kill until no child is left. A process that loses its parent during this loop becomes a child, too.
         reaped = True
         while reaped:
             workers = {process.pid for process in self._processes.values()}
@@ -151,7 +152,7 @@ class ForkServer:
         return self._is_over
 
     def rotate(self, longest_s: float = math.inf) -> None:
-        """Wait up to `longest_s` until something happens, and handle it. Then kill workers that are due."""
+        """Wait up to `longest_s` for an event, and handle it. Then kill workers whose time is up."""
         next_kill_at = min(
             (process.kill_at for process in self._processes.values()), default=math.inf
         )
@@ -181,7 +182,7 @@ class ForkServer:
                 spec = self._specs.launch
                 for module in spec.modules:
                     importlib.import_module(module)
-                # A worker looks up users and groups before it makes a socket. Do that once for all of them.
+                # A worker looks up users and groups before it makes a socket. Do that once for all workers.
                 with contextlib.suppress(OSError):
                     private_directory.check_unchangeable(Path(min(spec.stacks.values())).parent)
                 if spec.preload:
@@ -256,12 +257,13 @@ class ForkServer:
         for child in children:
             process = processes.get(child.pid)
             if process is None:
-                # It was adopted, and is no worker.
+                # # This child was adopted, and is no worker.
                 continue
             process.pipe.drain()
             process.pipe.close()
             del self._processes[process.worker]
-            # What the worker had started, also outside its group, became our child when the worker ended.
+            # Processes that the worker had started, even outside its group, became our children when it
+            # ended.
             running = {worker.pid for worker in self._processes.values()}
             for orphan in set(os_process.children()) - running:
                 if os_process.has_mark(orphan, process.mark):
@@ -275,7 +277,7 @@ class ForkServer:
 
 
 def import_all(modules: Sequence[str], threads: int) -> str:
-    """Import the modules in this order. Return why workers can't be forked any more; empty if they can.
+    """Import the modules in order. Return why workers can't be forked any more; empty if they can be.
 
     Args:
         threads: The number of threads that OpenMP will use in workers.
@@ -314,7 +316,7 @@ def _importing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_as_in_any_process() -> Iterator[None]:
-    """Suspend the forkserver's own handling of SIGCHLD, since the modules may set a handler themselves."""
+    """Suspend the forkserver's own handling of SIGCHLD, because the modules may set a handler themselves."""
     global sigchld_handler
     own_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     own_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -357,7 +359,7 @@ def _lasting_threads() -> list[str]:
 
 
 def _other_threads() -> list[str]:
-    """Return the names of this process's threads besides the main one; threads of C code are counted."""
+    """Return the names of all threads but the main one. Threads of C code are only counted."""
     names = [
         thread.name for thread in threading.enumerate() if thread is not threading.main_thread()
     ]
@@ -381,7 +383,7 @@ def _open_gpu() -> str:
 def main(lifeline: int, file: int, parent_fd: int | None) -> bool:
     """Run the forkserver, and return True if its launcher ended it.
 
-    In a process that it forks, run the worker instead, and never return.
+    In a process that the forkserver forks, run the worker instead, and never return.
     """
     os_process.become_subreaper()
     os_process.name_process("forkserver")

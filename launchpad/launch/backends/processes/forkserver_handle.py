@@ -1,9 +1,10 @@
-"""Starting the forkserver's process, and the launcher's handle of it. It imports while the launch is planned.
+"""The start of the forkserver's process, and the launcher's handle of it.
 
     start ──▶ interpreter ── subreaper ── forkserver imports ── serves ──▶ workers
     launch ── plans, makes the run's directories ── writes the specs ──┘
 
-This is the first thing that a launch does, so this file imports little and doesn't need the plan.
+The forkserver imports while the launch is planned. Its start is the first thing that a launch does, so this
+file imports little and doesn't need the plan.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class ForkserverHandle:
         control: The connection to the forkserver, which is also its lifeline.
         specs: The file into which `worker_specs` writes the specs of the workers.
         interpreter: The settings of this interpreter that the forkserver and its workers take over.
-        is_used: True once a launch starts its workers by it; from then on that ends it.
+        is_used: True once a launch starts its workers with it. From then on, the launch ends the forkserver.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class ForkserverHandle:
             file.close()
 
     def keep_output(self, log: Path) -> None:
-        """Append to the log what the forkserver printed before it opened that. Call it when it has ended."""
+        """Append to the log what the forkserver printed before it opened the log. Call this at its end."""
         with self._output as output, contextlib.suppress(OSError):
             output.seek(0)
             text = output.read()
@@ -83,7 +84,7 @@ def start(
         inherited: Descriptors that all processes of the launch keep.
 
     Raises:
-        LaunchError: it could not be started.
+        LaunchError: the forkserver could not be started.
     """
     check_executable("the workers' forkserver")
     if interpreter is None:

@@ -7,17 +7,17 @@
                 forkserver ◀── Phase · Awaits · ReturnedInFile · events ── worker
     launcher ◀── ProcessStarted · FromWorker · Garbled · ChildExited · Ended ── forkserver
 
-Commands are of `launchpad/runtime/commands.py`, events of `launchpad/runtime/events.py`.
-From the forkserver, `Ended` reports a worker that could not have a process.
+Commands are those of `launchpad/runtime/commands.py`, events those of `launchpad/runtime/events.py`. With
+`Ended`, the forkserver reports a worker that could not get a process.
 
-A frame is a message's length (4 bytes, big-endian) and then the message, which is plain data, pickled. The
-forkserver doesn't look into what a worker sends: it passes the frame on inside `FromWorker`. The user's code
-may write to a descriptor that is not its own. When bytes arrive that aren't a frame, the forkserver stops
-reading from that connection, and `Garbled` names the worker.
+A frame is a message's length (4 bytes, big-endian), followed by the message: plain data, pickled. The
+forkserver doesn't look into the frames that a worker sends, but passes them on inside `FromWorker`. The
+user's code may write to a descriptor that is not its own. When bytes arrive that aren't a frame, the
+forkserver stops reading from that connection, and sends `Garbled` with the worker's name.
 
-The functions here take raw descriptors, because a socket object that a fork has copied would, when it is
-collected, close whatever has its number by then. The forkserver reads and writes without ever waiting: its
-ends of the connections are `NonblockingPipe`s.
+The functions here take raw descriptors, not socket objects. After a fork, the garbage collector would close
+the copy of a socket object, and so any other file that has the same number by then. The forkserver never
+waits when it reads and writes: its ends of the connections are `NonblockingPipe`s.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PICKLED = bytes([0x80, _PROTOCOL])  # the beginning of each body
 class SpecsReady:
     """The file of specs is complete, and its index has this length in bytes.
 
-    `log`: the file for all that the forkserver prints from now on, if it is a process of its own.
+    `log`: the file for all that the forkserver prints from now on, if it is a separate process.
     """
 
     index_length: int
@@ -55,7 +55,7 @@ class DumpStacks:
 
 @dataclass(frozen=True)
 class EndLaunch:
-    """The launch is over: end what is left, then yourself. If the stream ends without it, that is a crash."""
+    """The launch is over: end what is left, then yourself. Without it, the stream's end is a crash."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Awaits:
-    """The worker has reported its outcome, and exits only when this has ended: `its thread 'writer'`."""
+    """The worker has reported its outcome, and waits before its exit for something: `its thread 'writer'`."""
 
     what: str
 
@@ -126,7 +126,7 @@ class MessageDecoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the bodies that `data` completes. GarbledError: these bytes are not a frame."""
+        """Yield the bodies that `data` completes. Raise GarbledError if these bytes are not a frame."""
         self._buffer += data
         while len(self._buffer) >= 4 + len(_PICKLED):
             if not self._buffer.startswith(_PICKLED, 4):
@@ -164,13 +164,13 @@ def read(fd: int) -> bytes:
 
 
 class NonblockingPipe:
-    """A connection in the forkserver's selector. What the kernel doesn't take now is kept, and sent later.
+    """A connection in the forkserver's selector. Bytes that the kernel doesn't take now are sent later.
 
     Args:
         fd: The descriptor; `close` closes it.
-        selector: A selector whose entries have as data a function that takes the events.
+        selector: A selector. The data of each of its entries is a function that takes the events.
         on_message: Called with the body of each frame that arrives.
-        on_garbled: Called if something else arrives. The connection then ends.
+        on_garbled: Called if bytes arrive that are not a frame. The connection then ends.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class NonblockingPipe:
             self._on_garbled()
 
     def finish(self) -> None:
-        """Send what is kept, however long that takes, unless the other end is closed."""
+        """Send all unsent bytes, however long that takes, unless the other end is closed."""
         if self.is_open:
             os.set_blocking(self._fd, True)
             self._flush()

@@ -1,4 +1,4 @@
-"""System calls that the processes of a launch use; where a call is Linux's own, the next best elsewhere."""
+"""System calls that the processes of a launch use, with substitutes for those that only Linux has."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ MARK = "LAUNCHPAD_WORKER"
 """The environment variable of all processes that an attempt of a worker has started."""
 
 HEADER_BYTES = 4096
-"""Bytes at the start of the file with the workers' specs: they name the run's directory, if there is one."""
+"""The number of bytes at the start of the file with the workers' specs that hold the path of the run's
+directory, if there is one."""
 
 SHOW_STACKS: int = signal.SIGRTMAX - 5 if hasattr(signal, "SIGRTMAX") else signal.SIGQUIT
 """The signal at which a worker writes its stacks into a file of its own. Hardly any program uses it."""
 
 
 def ignore_terminal() -> None:
-    """Ignore the signals of a terminal, and those by which workers are asked for their stacks."""
+    """Ignore the signals of a terminal, and the signals that ask workers for their stacks."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    # A worker handles the last two once it is ready for them: see `worker_process`.
+    # Once a worker is ready, it handles the last two: see `worker_process`.
     for number in (signal.SIGINT, signal.SIGQUIT, SHOW_STACKS):
         signal.signal(number, signal.SIG_IGN)
 
 
 def become_subreaper() -> None:
-    """Become the parent of descendants whose own parents end, also of those that left their group."""
+    """Become the parent of descendants whose own parents end, even if they have left their group."""
     if sys.platform == "linux":
         import ctypes
 
@@ -52,10 +53,10 @@ def close_all_but(keep: set[int]) -> None:
 
 
 def parent_pidfd(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when our parent `pid` ends; None if the system has none.
+    """Return a descriptor that becomes readable when our parent `pid` ends; None if that isn't possible.
 
-    The lifeline alone is not enough: a process that the launcher forked may hold the launcher's end of it
-    open long after the launcher has ended.
+    The lifeline alone is not enough: a process that the launcher forked may hold the launcher's end of the
+    lifeline open long after the launcher has ended.
     """
     try:
         fd = os.pidfd_open(pid)
@@ -69,13 +70,13 @@ def parent_pidfd(pid: int) -> int | None:
 
 
 def set_process_group(pid: int) -> None:
-    """Give a child its process group. Parent and child both call this, so that neither goes on without it."""
+    """Give a child its process group. Parent and child both call this, so that both can rely on the group."""
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)
 
 
 def kill_group(pid: int) -> None:
-    """Kill a child and all that is in its process group."""
+    """Kill a child and all processes in its group."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(OSError):
             kill(pid, signal.SIGKILL)
@@ -101,7 +102,7 @@ def is_pending(pid: int, number: signal.Signals) -> bool:
 
 
 def children(of: int | str = "self") -> list[int]:
-    """List a process's children, adopted ones too; by default ours. Empty where the kernel doesn't tell."""
+    """List a process's children, even adopted ones; by default ours. Empty if the kernel doesn't tell."""
     pids: list[int] = []
     with contextlib.suppress(OSError):  # it has ended
         for thread in os.listdir(f"/proc/{of}/task"):
@@ -119,7 +120,7 @@ def end_children() -> None:
 
 
 def kill_descendants(of: int | str = "self") -> None:
-    """Kill whatever a process has started, whichever group it is in, from the leaves up. By default: ours."""
+    """Kill all descendants of a process, in whatever group they are, from the leaves up. By default: ours."""
     for pid in children(of):
         kill_descendants(pid)
         with contextlib.suppress(OSError):
@@ -148,7 +149,7 @@ def ended_children(*, wait: bool = False) -> Iterator[EndedChild]:
                 info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | flags)
                 if info is None:
                     return
-                # Before the child is reaped, so that no other process can have its number yet.
+                # Kill its group before it is reaped, so that no other process can have its number yet.
                 kill_group(info.si_pid)
                 pid, status, usage = os.wait4(info.si_pid, 0)
             else:
@@ -170,7 +171,7 @@ def anonymous_file(name: str) -> BinaryIO:
 
 
 def header_with(directory: str) -> bytes:
-    """Return the header of the file of specs. It names the directory for the subreaper to remove."""
+    """Return the header of the file of specs: the path of the directory that the subreaper removes."""
     return os.fsencode(directory).ljust(HEADER_BYTES, b"\0")
 
 
@@ -183,12 +184,12 @@ def name_process(name: str) -> None:
 def python_command(
     entry: str, *arguments: int | str, python: str = "", flags: Sequence[str] = ()
 ) -> list[str]:
-    """Return the command line by which a new interpreter calls `entry`, for example `subreaper:main`.
+    """Return the command line with which a new interpreter calls `entry`, for example `subreaper:main`.
 
-    The interpreter gets the launcher's sys.path before it imports anything. Without it, it might not even
-    find launchpad: that may be a checkout beside the script, or in a folder that a test added. Another
-    interpreter, `python`, has its own standard library and packages, so it gets only the rest of our path,
-    and none of the flags.
+    The interpreter gets the launcher's sys.path before it imports anything. Without this path, it might not
+    even find launchpad, which may be a checkout beside the script, or in a folder that a test added. A
+    different interpreter, `python`, has its own standard library and packages, so it gets only the rest of
+    our path, and none of the flags.
     """
     path = [str(entry) for entry in sys.path]
     target = "sys.path[:]"

@@ -4,19 +4,20 @@
         └───── watched by ───────┴── both
 
 When a process loses its parent, the kernel gives it to its nearest ancestor that adopts orphans: to the
-forkserver while that runs, then to the subreaper. A process may leave its group and its session, fork twice
-or clear its environment; it may be the subreaper of a program that a worker launched. In the end it is still
-a child of this process, which kills its children until it has none. No list of processes can be incomplete,
-because there is no list. No pid can by now be another process's, because only the parent can free it.
+forkserver while the forkserver runs, then to the subreaper. A process may leave its group and its session,
+fork twice or clear its environment; it may be the subreaper of a program that a worker launched. In the end
+it is still a child of the subreaper, which kills its children until none is left. There is no list of
+processes that could be incomplete. And no pid can belong to another process by then, because only the parent
+can free it.
 
-The subreaper forks the forkserver before that imports anything, so that the subreaper stays small. Then it
-only waits.
+The subreaper forks the forkserver before it imports anything, so the subreaper stays small. Then it only
+waits.
 
-    launcher ends without EndLaunch      kill the forkserver, and then:
-    forkserver killed, or crashed        kill all that are left, end as the forkserver did; the launcher
-                                         still runs, and removes its sockets
+    launcher ends without EndLaunch      kill the forkserver, then do as in the next line
+    forkserver killed, or crashed        kill all processes that are left, and end as the forkserver did; a
+                                         launcher that still runs removes its sockets
     forkserver ends after EndLaunch      nothing is left; end
-    SIGTERM                              the forkserver does not answer the launcher: kill it, the same
+    SIGTERM                              the forkserver does not answer the launcher: kill it, do the same
     the subreaper is killed              harmless: the forkserver watches the launcher, workers the forkserver
 """
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TOGETHER_S = 0.1
-"""How long after the forkserver's end the launcher's may come, if both are killed."""
+"""Seconds after the forkserver's end within which the launcher's end may come, if both are killed."""
 
 
 def main(lifeline: int, file: int, launcher: int) -> NoReturn:
@@ -43,7 +44,7 @@ def main(lifeline: int, file: int, launcher: int) -> NoReturn:
     Args:
         lifeline: The descriptor of the forkserver's connection to the launcher.
         file: The descriptor of the file with the workers' specs.
-        launcher: The pid of the launcher. This process ends when that does.
+        launcher: The pid of the launcher. This process ends when the launcher does.
     """
     os_process.ignore_terminal()
     os_process.name_process("subreaper")
@@ -53,7 +54,7 @@ def main(lifeline: int, file: int, launcher: int) -> NoReturn:
         os._exit(0)
     parent_fd = os_process.parent_pidfd(launcher)
     os_process.become_subreaper()
-    # Blocked until there is a child to kill: the handler below needs its pid.
+    # Block SIGTERM until there is a child to kill, because the handler below needs the child's pid.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     child = os.fork()
     if child == 0:
@@ -66,11 +67,11 @@ def main(lifeline: int, file: int, launcher: int) -> NoReturn:
             # The launcher is gone, and cannot clean up itself.
             _clean_up(file)
         os._exit(0)
-    # While this end were open, the launcher would not notice that the forkserver has ended.
+    # If this end stayed open, the launcher would not notice the forkserver's end.
     os.close(lifeline)
     signal.signal(signal.SIGTERM, lambda number, frame: os.kill(child, signal.SIGKILL))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    # Imported now, because at the end there may be no time for it.
+    # Import this now, because at the end there may be no time for it.
     import shutil  # noqa: F401
 
     if parent_fd is not None and hasattr(os, "pidfd_open"):
@@ -113,7 +114,7 @@ def _remove_directory(file: int) -> None:
 
 
 def _clean_up(file: int, *, launcher_runs: bool = False) -> None:
-    """Remove the run's directory, and those of programs that its workers had launched.
+    """Remove the run's directory, and the directories of programs that its workers had launched.
 
     A launcher that still runs removes the directory itself. It serves a socket there, and would report that
     the socket was taken away.

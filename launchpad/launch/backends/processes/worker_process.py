@@ -5,18 +5,18 @@
                                               or variables it reads at start
 
     main thread    Worker.main: import, init, run, stop ──▶ reports its outcome ──▶ threads, atexit ──▶ _exit
-    control thread messages: asked to stop, another one failed; their end: the forkserver is dead, so exit
+    control thread receives messages: stop, another worker failed; at their end the forkserver is dead: exit
 
 The control thread never runs the user's code, so it always notices the forkserver's end.
 
-    variables      CUDA_VISIBLE_DEVICES    the GPUs that it was given, and no others; empty: none
-                   CUDA_DEVICE_ORDER       PCI_BUS_ID, so that CUDA counts them as we do
-                   OMP_NUM_THREADS, …      as many threads as it may use CPUs, unless they are set already
-    limits         CPU affinity            where it asks for a whole number of CPUs
-                   RLIMIT_DATA             memory: private and writable. Not the address space, of which CUDA
-                                           and others reserve far more than they use
+    variables      CUDA_VISIBLE_DEVICES    the GPUs that the worker was given, and no others; empty: no GPU
+                   CUDA_DEVICE_ORDER       PCI_BUS_ID, so that CUDA numbers the GPUs as launchpad does
+                   OMP_NUM_THREADS, …      as many threads as the worker may use CPUs, unless already set
+    limits         CPU affinity            if the worker asks for a whole number of CPUs
+                   RLIMIT_DATA             its private, writable memory; not its address space, of which CUDA
+                                           and other libraries reserve far more than they use
 
-All of these are set before the worker imports any of the user's code. Preloaded modules are the exception.
+All of these are set before the worker imports any of the user's code, except preloaded modules.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from launchpad.runtime.interrupt import RaisedFromOutside, end_loop, running_loo
 
 _INTERRUPT = signal.SIGURG
 """The signal that interrupts the main thread. By default it is ignored, so it does nothing when it comes too
-early or too late; and hardly any program uses it."""
+early or too late. Hardly any program uses it."""
 
 _STACKS = signal.SIGQUIT
 """The signal at which a process prints the stacks of its threads and goes on, as in other languages."""
@@ -74,7 +74,7 @@ _ATTACHED = "local_mp"
 """The launch type whose workers a user can debug with `launchpad attach`."""
 
 _LARGE_RESULT = 1 << 20
-"""Size in bytes above which a result goes through a file, and not through the forkserver."""
+"""Size in bytes above which a result goes through a file instead of through the forkserver."""
 
 _THREADS = f"{cpus.OPENMP_THREADS} MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS".split()
 
@@ -95,8 +95,8 @@ def become_worker(
 
     Args:
         control: The descriptor of the connection to the forkserver.
-        open_files, sigchld_handler: Settings that the forkserver has changed for itself. The worker restores
-            them.
+        open_files, sigchld_handler: Settings that the forkserver has changed for itself, for the worker to
+            restore.
     """
     launch = specs.launch
     plan = launch.workers[start.worker].plan
@@ -142,7 +142,7 @@ def main(file: int, index_length: int, worker: str, attempt: int, control: int) 
 
 
 def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, str]:
-    """Return the variables to set for a worker besides those that it inherits. Those of its plan win.
+    """Return the variables to set for a worker besides those that it inherits. Its plan's variables win.
 
     Args:
         run_id: The run that holds its GPUs.
@@ -236,7 +236,7 @@ def _prepare(plan: WorkerPlan, launch: LaunchSpec, log: ProcessLog, is_fork: boo
     log.watch()
     launch.launcher.interpreter.apply()
     if sys.version_info >= (3, 14):
-        # A report shows the last lines of the log. Those of the C stack would displace Python's.
+        # A report shows the last lines of the log. Lines of the C stack would displace Python's.
         faulthandler.enable(log.fd, c_stack=False)
     else:
         faulthandler.enable(log.fd)
@@ -250,7 +250,7 @@ def _prepare(plan: WorkerPlan, launch: LaunchSpec, log: ProcessLog, is_fork: boo
 
 
 def _after_fork(threads: int) -> None:
-    """Set numbers of threads and random seeds that preloaded modules fixed at import, for this fork alone."""
+    """Give this fork its own numbers of threads and random seeds, which preloaded modules fixed at import."""
     import threadpoolctl
 
     threadpoolctl.threadpool_limits(threads)
@@ -277,7 +277,7 @@ def _refuse_breakpoint(*args: object, **kwargs: object) -> NoReturn:
 
 @contextlib.contextmanager
 def _limited_memory(plan: WorkerPlan) -> Iterator[None]:
-    """Limit the memory of the user's code inside this context. What launchpad does around it has no limit."""
+    """Limit the memory of the user's code in this context. launchpad's own code around it has no limit."""
     limit = plan.resources.memory_bytes
     if limit is None:
         yield
@@ -299,7 +299,7 @@ class _ForkServerClient:
     def __init__(self, control: int, results: Path) -> None:
         self._control = control
         self._results = results
-        # Held while a message is sent. Any thread may send one, and frames must not mix.
+        # Held while a message is sent, because any thread may send one, and messages must not mix.
         self._lock = fork.free_in_child(threading.Lock())
 
     def send(self, message: object) -> None:
@@ -337,26 +337,26 @@ class _ForkServerClient:
 
 
 class _MainThread:
-    """The main thread, for interrupts. They reach it also while it sleeps, waits or reads."""
+    """The main thread, which can be interrupted even while it sleeps, waits or reads."""
 
     def __init__(self) -> None:
         self._due: deque[Callable[[FrameType], object]] = deque()
         signal.signal(_INTERRUPT, self._on_signal)
 
     def call(self, function: Callable[[FrameType], object]) -> None:
-        """Call a function in the main thread, with the frame that this thread executes."""
+        """Call a function in the main thread, with the frame that the main thread executes."""
         self._due.append(function)
         signal.pthread_kill(cast(int, threading.main_thread().ident), _INTERRUPT)
 
     def interrupt(self) -> None:
-        """Raise `Stopped` in the main thread; if that runs an event loop, ask the loop to end instead."""
+        """Raise `Stopped` in the main thread. If it runs an event loop, ask the loop to end instead."""
 
         def interrupt_there(frame: FrameType) -> None:
             loop = running_loop(threading.main_thread())
             if loop is None:
                 raise RaisedFromOutside
             if callable(signal.getsignal(signal.SIGTERM)):
-                # A server, for example, which shuts down cleanly at this signal.
+                # Something handles this signal: a server, for example, which shuts down cleanly.
                 signal.raise_signal(signal.SIGTERM)
                 # Afterwards the server may raise the signal again, as if it had not been handled.
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

@@ -1,4 +1,4 @@
-"""Specs: all that the processes of one launch need to know, in one file that has no name.
+"""Specs: everything that the processes of one launch need to know, in one file without a name.
 
     ┌ the run's directory ┬ index (pickled LaunchSpec) ┬ payload of worker 0 ┬ … ┬ large buffers, each once
     0                     4096              4096 + index_length                  a multiple of the page size
@@ -6,7 +6,7 @@
 The launcher writes the file while the forkserver starts. The forkserver reads the index once, before it
 forks, so every worker inherits it. A worker maps its own payload, however large, without the forkserver's
 help. It also maps the bytes of large arrays, and shares their pages with the other workers until it writes to
-them. The subreaper removes the directory.
+them. The subreaper removes the run's directory.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class PayloadPlace:
 
     Attributes:
         offset: The byte where it begins, counted from the end of the index.
-        buffers: For each buffer of the payload, where it begins, counted from the first one in the file, and
-            its length; or its place in a file that the process has inherited.
+        buffers: For each buffer of the payload, the byte where it begins, counted from the file's first
+            buffer, and its length; or its place in a file that the process has inherited.
     """
 
     offset: int
@@ -49,18 +49,18 @@ class PayloadPlace:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """The index: all that the processes of a launch need to know.
+    """The index: everything that the processes of a launch need to know, except payloads.
 
     Attributes:
-        workers: Name → spec, with a plan that lacks the payload.
+        workers: Name → spec. The plan in it lacks the payload.
         payloads: Name → the place of its payload.
         launcher: The launching script.
-        claim: The descriptors that all processes keep: of what the run holds, for example GPUs and a folder,
-            and of files with large buffers.
+        claim: The descriptors that all processes keep: those that hold the run's GPUs, folder and the like,
+            and those of files with large buffers.
         keys: The keys to this run's addresses: prefix, token and credentials.
         modules: Modules of launchpad that the forkserver imports once, before it forks the first worker.
-        preload: Modules that the user has named for the same.
-        preload_threads: The number of threads for OpenMP, which fixes it when it is loaded.
+        preload: Modules that the user wants imported likewise.
+        preload_threads: The number of threads for OpenMP, which fixes the number when it is loaded.
     """
 
     workers: Mapping[str, WorkerSpec]
@@ -133,7 +133,7 @@ class SpecFile:
     """The file of specs, as the forkserver and its workers read it.
 
     Attributes:
-        fd: A descriptor of the file, which all of them keep.
+        fd: A descriptor of the file, which all these processes keep.
         launch: The index.
     """
 

@@ -31,7 +31,7 @@ class ActorHandle(HostHandle):
         return f"its Ray actor on {host} has died: {self.describe_error(error)}"
 
     def describe_error(self, error: BaseException) -> str:
-        """Return the sentence that matters in an error of Ray's, which is a form full of identifiers."""
+        """Return the sentence that matters in one of Ray's errors, which are full of identifiers."""
         cause = getattr(error, "cause", None) or error
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
         relevant = [line for line in lines if line.startswith("The actor is dead because")]

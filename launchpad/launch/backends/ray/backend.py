@@ -2,7 +2,7 @@
 
 The launcher of a detached program is an actor that Ray keeps after the script that made it has ended. Other
 scripts find it in launchpad's namespace by its name, which begins with `launcher-`. It has the run's secrets
-in memory, and passes them on to the run's workers only.
+in memory, and passes them on only to the run's workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BEGIN_S = 600.0
 """Seconds for a launcher to begin. Ray may first need to install what the script's `runtime_env` names."""
 
 _MAX_CONCURRENCY = 64
-"""The number of calls that a launcher answers side by side."""
+"""The number of calls that a launcher answers at the same time."""
 
 
 class Ray(Backend):
@@ -38,7 +38,7 @@ class Ray(Backend):
 
     def __init__(self, origin: LauncherInfo | None = None) -> None:
         self._origin = origin
-        """The launching script, if this process launches for another one."""
+        """The launching script, if this process launches for another process."""
 
     def endpoint(self, address: str, kind: str) -> str:
         """Return a template: Ray decides on the node, where the worker then takes a free port."""
@@ -61,7 +61,8 @@ class Ray(Backend):
         backend = Ray(LauncherInfo.here())
         cluster.connect()
         ray = cluster.load()
-        # There is a head node in this process if it has started the cluster, by launchpad or by `ray.init()`.
+        # This process has a head node if it has started the cluster itself, through launchpad or
+        # `ray.init()`.
         node = ray._private.worker._global_node
         if node is not None and node.is_head():
             cluster.release()
@@ -88,7 +89,7 @@ class Ray(Backend):
         return Detached(RunRecord(**record), partial(_call, actor))
 
     def detached(self) -> list[Detached]:
-        """Find the programs on the cluster that $RAY_ADDRESS names. Without the variable, return none."""
+        """Find the programs on the cluster that $RAY_ADDRESS names. Without it, find none."""
         if not os.environ.get("RAY_ADDRESS"):
             return []
         cluster.connect()

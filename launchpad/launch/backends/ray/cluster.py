@@ -1,8 +1,8 @@
 """The connection of this process to a Ray cluster: the first launch makes it, the last closes it.
 
 If the process is connected already (by `ray.init()` in the script, or as a worker of Ray's own), launches use
-that connection and leave it as it is. A cluster that Ray starts ends with the thread that asked for it, so a
-thread of launchpad's asks.
+that connection and leave it as it is. A cluster that Ray starts ends with the thread that asked for it, so
+launchpad uses a thread of its own.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NOT_SENT = [".git", ".env", ".ssh", ".venv", "venv", "node_modules", "__pycache
 
 _PROBE_S = 5.0
 
-# Held while the connection is made or closed. Several threads may launch at once: without it, two of them
-# could both connect, or one could close the connection that another has just begun to use.
+# Held while the connection is made or closed. Several threads may launch at once. Without the lock, two of
+# them could both connect, or one could close the connection that another has just begun to use.
 _lock = threading.Lock()
 _users = 0
 _ours: _RayConnection | None = None
 
 
-# The pid of the process that used Ray first, and has its threads.
+# The pid of the process that used Ray first, and has Ray's threads.
 _first_pid = functools.cache(os.getpid)
 
 
@@ -69,8 +69,8 @@ def connect() -> None:
     """Connect this process to the cluster at $RAY_ADDRESS, or to a new one, unless it is connected already.
 
     Raises:
-        LaunchError: there is no cluster at that address, or none could be started; this process was forked
-            from one that had used Ray; or it would be connected through Ray's client.
+        LaunchError: there is no cluster at that address, or no cluster could be started; this process was
+            forked from a process that had used Ray; or it would be connected through Ray's client.
     """
     global _users, _ours
     ray = load()
@@ -81,7 +81,8 @@ def connect() -> None:
             " process by spawn (multiprocessing.get_context('spawn'))"
         )
     with _lock:
-        # Ray's client connects a process from outside the cluster: workers and it could not reach each other.
+        # Ray's client connects a process that is outside the cluster. That process and the workers could not
+        # reach each other.
         address = os.environ.get("RAY_ADDRESS", "")
         if ray.util.client.ray.is_connected() or (
             address.startswith("ray://") and not ray.is_initialized()
@@ -108,7 +109,7 @@ def release() -> None:
 
 
 def check() -> None:
-    """Raise LaunchError if this process was disconnected. Else Ray would start a new cluster unasked."""
+    """Raise LaunchError if this process was disconnected, because then Ray would start a new cluster."""
     if not load().is_initialized():
         raise LaunchError("this process has been disconnected, by ray.shutdown()")
 
@@ -134,7 +135,7 @@ def here() -> tuple[str, str]:
 
 
 def project(folder: Path) -> dict[str, Any]:
-    """Return the `runtime_env` by which Ray sends the user's code and launchpad to hosts that lack them."""
+    """Return the `runtime_env` with which Ray sends the user's code and launchpad to hosts that lack them."""
     package = Path(__file__).parents[3]
     return {"working_dir": str(folder), "py_modules": [str(package)], "excludes": _NOT_SENT}
 
@@ -180,12 +181,12 @@ class _RayConnection:
     def _connect(self) -> None:
         """Connect. If the cluster has other hosts, connect again, so that Ray sends the project to them.
 
-        Without $RAY_ADDRESS, don't use a cluster that just happens to run on this machine: it may be another
-        script's, and end with that.
+        Without $RAY_ADDRESS, don't use a cluster that just happens to run on this machine: it may belong to
+        another script, and end with that script.
         """
         address = os.environ.get("RAY_ADDRESS") or "local"
         host, colon, port = address.rpartition("//")[2].rpartition(":")
-        # Ray itself takes minutes to find that nothing listens there.
+        # Ray itself takes minutes to find out that nothing listens there.
         if colon and port.isdigit():
             with socket.create_connection((host.strip("[]"), int(port)), _PROBE_S):
                 pass

@@ -1,7 +1,8 @@
-"""A check that a cluster can ever hold a program; if it can't, the arithmetic that shows it. Pure.
+"""A check that a cluster can ever hold a program, and the arithmetic that shows why it can't. Pure.
 
 The check ignores other programs. Even if there is enough of everything in total, it may be impossible to
-divide the workers over the nodes. The check tries that, and leaves it to Ray if there are too many ways.
+divide the workers over the nodes. The check tries to divide them, and leaves that to Ray if there are too
+many ways.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ Bundle = Mapping[str, float]
 
 
 def refusal(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) -> str:
-    """Return why these groups don't fit on these nodes, even if nothing else ran there; empty if they might.
+    """Return why these groups can never fit on these nodes, even if nothing else runs there; else empty.
 
     Example:
         refusal(bundle_groups_of(plan.workers), cluster.nodes())
         # "learner 2×4 + actor 8×0.25 = 10 GPU, and the cluster has 8: 4 on 10.0.0.5, 4 on 10.0.0.6"
     """
-    # Each entry must fit on one node: a worker's own bundle, or with STRICT_PACK all those of a group.
+    # Each entry must fit on one node: a worker's own bundle, or with STRICT_PACK all bundles of a group
+    # together.
     indivisible: list[tuple[str, Bundle]] = []
     for group in bundle_groups:
         if group.strategy == "STRICT_PACK":
@@ -98,7 +100,7 @@ def _too_little(
 
 
 def _unlabelled(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) -> str:
-    """Return why no node has a group's labels; empty if there are some. Ray checks `!a` and `in(a, b)`."""
+    """Return a text if no node has a group's labels; else empty. Ray itself checks `!a` and `in(a, b)`."""
     for group in bundle_groups:
         labels = {n: v for n, v in group.labels.items() if "(" not in v and not v.startswith("!")}
         if labels and not any(labels.items() <= node.labels.items() for node in nodes):
@@ -133,7 +135,7 @@ def _can_be_divided(bundles: Sequence[Bundle], nodes: Sequence[ClusterNode]) -> 
 
 
 def _ways(bundle: Bundle, free: list[Bundle]) -> Iterator[list[Bundle]]:
-    """Yield for each node what is free if it gets the bundle; empty if it can't, or one like it was tried."""
+    """Yield for each node what stays free if it gets the bundle; empty if it can't, or its like was tried."""
     tried: list[Bundle] = []
     for i, has in enumerate(free):
         if has in tried or any(has.get(n, 0.0) + _NEAR_ZERO < bundle[n] for n in bundle):

@@ -1,4 +1,4 @@
-"""The launcher of a program that was detached, as an actor. This file is imported only to make one."""
+"""The launcher of a detached program, as an actor. This file is imported only to make that actor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LauncherActor(RemoteLauncher):
     """A launcher that is a Ray actor."""
 
     def begin(self, plan: LaunchPlan, backend: Backend, grace_s: float) -> dict[str, Any]:
-        """Launch a plan, and end some time after the program has, so that clients can ask how it ended."""
+        """Launch a plan. End some time after the program, so that clients can ask how the program ended."""
         record = super().begin(plan, backend, grace_s)
         threading.Thread(target=self._linger, daemon=True).start()
         return record

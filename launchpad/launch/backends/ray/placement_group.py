@@ -1,8 +1,8 @@
 """Placement groups: the workers that Ray places together, their resources, and the reservation.
 
-A group that asks for resources, or for a placement, is one bundle group: Ray reserves room for all of it, or
-for none of it. The processes of a MultiProcessingColocation are one, too, and must be on one node. Workers
-that ask for nothing belong to no bundle group. They are spread over the nodes.
+A group that asks for resources, or for a placement, is one bundle group: Ray reserves room for the whole
+group or for nothing. The processes of a MultiProcessingColocation form a bundle group, too, and must be on
+one node. Workers that ask for nothing belong to no bundle group. They are spread over the nodes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BundleGroup:
     Attributes:
         strategy: Ray's name for the placement: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD.
         bundles: The resources of each worker, in the order of `workers`, by Ray's names.
-        labels: The labels of the nodes that they may be on.
+        labels: The labels of the nodes that the workers may be on.
     """
 
     name: str
@@ -78,14 +78,14 @@ def bundle_groups_of(workers: Sequence[WorkerPlan]) -> list[BundleGroup]:
 
 
 class Placement:
-    """The room of one bundle group. Ray reserves it at once if it is free, else when others leave it.
+    """The room of one bundle group. Ray reserves it at once if it is free, else when it becomes free.
 
     Args:
         then: Called in a thread of Ray's when the room is reserved.
 
     Attributes:
         reserved: Ray's placement group.
-        is_ready: True if the room is reserved, as far as is known. `then` sets it.
+        is_ready: True if the room is reserved, as far as is known. `then` sets this attribute.
     """
 
     def __init__(self, bundle_group: BundleGroup, then: Callable[[Placement], None]) -> None:

@@ -24,13 +24,13 @@ class WorkerActor(WorkerHost):
         super().__init__(launcher, _REMEDY)
 
     async def open(self, spec: HostSpec, keys: RunSecrets, *buffers: LargeBuffer) -> HostReady:
-        """Prepare the node. Raise LaunchError if that fails; it says why."""
+        """Prepare the node. Raise LaunchError if that fails; the text says why."""
         where = HostReady(*cluster.here())
         return await self.open_at(where, _checked_gpus(spec.worker.plan), spec, keys, buffers)
 
 
 def _checked_gpus(worker: WorkerPlan) -> tuple[str, ...]:
-    """Return the devices that Ray has given to this actor. LaunchError: they aren't what the worker needs."""
+    """Return the devices that Ray gave to this actor. Raise LaunchError if the worker needs others."""
     ray = cluster.load()
     ids = tuple(map(str, ray.get_runtime_context().get_accelerator_ids().get("GPU", ())))
     n_gpus = math.ceil(worker.resources.gpus)

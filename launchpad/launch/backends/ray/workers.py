@@ -1,6 +1,6 @@
 """The workers of one launch on a Ray cluster: their hosts are actors, in room that Ray has reserved.
 
-When its actor dies, a worker gets a new one, wherever Ray has room for its bundle group.
+When its actor dies, a worker gets a new actor, wherever Ray has room for its bundle group.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ from launchpad.runtime.events import Event, WorkerNote
 _log = logging.getLogger("launchpad.ray")
 
 _REPORT_AFTER_S = 1.0
-"""Seconds after which a worker reports that it waits for room. Ray takes less to give room that is free."""
+"""Seconds after which a worker reports that it waits for room. If room is free, Ray gives it in less time."""
 
 _MAX_CONCURRENCY = 1000
 """The number of calls that may wait at one actor. Only the call for its next update takes long."""
 
 
 class RayWorkers(HostedWorkers):
-    """The workers of one launch. Making it connects to the cluster and reserves room. No user code runs yet.
+    """The workers of one launch. The constructor connects to the cluster and reserves room.
+
+    No user code runs yet.
 
     Raises:
-        LaunchError: there is no cluster, or it can never hold this program; then it shows the arithmetic.
+        LaunchError: there is no cluster, or it can never hold this program. In the latter case, the text
+            shows the arithmetic.
     """
 
     def __init__(

@@ -20,10 +20,10 @@ class HostHandle(abc.ABC):
 
     Attributes:
         attempt: The worker's attempt that the host runs or will start; 0 while there is no attempt.
-        ready: The place of the host; None until it is ready.
+        ready: The place of the host; None until the host is ready.
         killed: True if the launcher has ordered the attempt to be killed.
         log: The log of the attempt.
-        n_sent: The number of commands that were sent to the host.
+        n_sent: The number of commands that have been sent to the host.
     """
 
     worker: str
@@ -43,11 +43,11 @@ class HostHandle(abc.ABC):
 
     @abc.abstractmethod
     def end(self) -> None:
-        """Have the host end, and with it all that is left of the worker. Don't wait for that."""
+        """Have the host end, and with it all that is left of the worker. Don't wait for the end."""
 
     @abc.abstractmethod
     def describe_death(self, error: BaseException) -> str:
-        """Return a sentence about a host that has died; `error` is what a call failed with."""
+        """Return a sentence about a host that has died; `error` is the error of a call to the host."""
 
     @abc.abstractmethod
     def describe_error(self, error: BaseException) -> str:

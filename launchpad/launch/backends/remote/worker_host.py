@@ -4,18 +4,20 @@
              ◀── next_update: log lines and reports ──
 
 The host runs in a process that another system has started and may end: a Ray actor, or a task of Spark's. The
-worker is a process of its own, as in `local_mp`. So the kernel says how it ended, a worker that hangs can be
-killed, and a restart needs no new host. When the host's process ends, for whatever reason, the lifeline ends,
-and with it the worker and all that the worker has started.
+worker is a process of its own, as in `local_mp`. So the kernel says how the worker ended, a worker that hangs
+can be killed, and a restart needs no new host. When the host's process ends, for whatever reason, the
+lifeline ends, and with it the worker and all that the worker has started.
 
-In a pod no process stands between host and worker. Here there are two, for these reasons:
+In a pod, no process is between host and worker. Here there are two, the subreaper and the forkserver, for
+these reasons:
 
 1. The host doesn't fork workers itself. Other threads run in it, Ray's or courier's, and if one of them held
    a lock during the fork, that lock would stay locked in the copy. So the forkserver, which has a single
    thread, forks them.
 2. When a Ray worker ends by itself, for example because its driver has died, it first kills its direct
-   children (`kill_child_processes_on_worker_exit`), and no others. If the forkserver were that child, it
-   would end with the actor, and leave behind the sockets and whatever had left the worker by a double fork.
+children (`kill_child_processes_on_worker_exit`), and no other processes. If the forkserver were that child,
+it would end with the actor, and leave behind the sockets and all processes that had left the worker by a
+double fork.
    So the direct child is the subreaper. If Ray kills the subreaper, the forkserver notices the actor's end
    and ends all that is below it. If the forkserver is killed, the subreaper does so.
 
@@ -52,10 +54,10 @@ from launchpad.state import lock
 from launchpad.state.places import is_url
 
 _POLL_S = 0.05
-"""Seconds between two looks at the log."""
+"""Seconds between two reads of the log."""
 
 _MAX_LOG_BYTES = 4 << 20
-"""The most that one update carries of the log, in bytes."""
+"""The most bytes of the log that one update carries."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,13 @@ class HostReady:
 
 @dataclass(frozen=True)
 class HostSpec:
-    """All that a host needs in order to start its worker. The secrets and large buffers travel separately.
+    """All that a host needs to start its worker, except secrets and large buffers, which are sent separately.
 
     Attributes:
         worker: The worker's spec. Its plan lacks the payload's buffers, and the host completes its endpoints.
         launcher: The launching script.
         modules: Modules of launchpad that the worker needs.
-        state: The folder or URL in which all workers save. Empty: they save with the run's logs.
+        state: The folder or URL in which all workers save. If it is empty, they save with the run's logs.
     """
 
     worker: WorkerSpec
@@ -102,8 +104,8 @@ class WorkerHost:
     """A host that starts one worker, any number of times, and passes on commands and reports.
 
     Args:
-        launcher: The launcher's `launcher_info.versions`, as plain text: all else may differ here.
-        remedy: The advice of the error if this process has other versions.
+        launcher: The launcher's `launcher_info.versions`, as plain text, because all else may differ here.
+        remedy: The error's advice if this process has other versions.
 
     Raises:
         LaunchError: this process has other versions.
@@ -138,14 +140,14 @@ class WorkerHost:
         """Prepare the node, and return `where` when it is ready.
 
         Args:
-            where: The place of this host, as others reach it.
+            where: The place at which others reach this host.
             gpus: The devices of the worker.
-            spec: The worker, and all else about it.
+            spec: The worker, and what else the host must know about it.
             keys: The secrets of the run.
             buffers: The large buffers of the worker's payload.
 
         Raises:
-            LaunchError: the node cannot run the worker; it says why.
+            LaunchError: the node cannot run the worker; the text says why.
         """
         plan = spec.worker.plan
         launcher = spec.launcher
@@ -193,7 +195,7 @@ class WorkerHost:
         return where
 
     async def execute_in_order(self, number: int, command: Command | AddressesChanged) -> None:
-        """Execute a command. One that arrives too early waits for those before it."""
+        """Execute a command. A command that arrives too early waits for the ones before it."""
         self._early[number] = command
         while self._n_executed in self._early:
             next_command = self._early.pop(self._n_executed)
@@ -254,7 +256,7 @@ class WorkerHost:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        # The directory must go first. Once the subreaper knows that the launch ends, it leaves the directory
+        # Remove the directory first. Once the subreaper knows that the launch ends, it leaves the directory
         # to this process, which may be killed at any moment.
         if self._run is not None:
             self._run.remove()

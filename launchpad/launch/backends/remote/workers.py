@@ -3,9 +3,9 @@
     supervisor ── start, kill … ──▶ actions, in one thread ── calls ──▶ worker hosts, one for each worker
     supervisor ◀── reports ──────────────┘ ◀── answers ───────┘
 
-Everything happens in that thread, one thing after the other: commands, reports of hosts, deaths of hosts.
-When a host dies, or its node, that is one more way for a worker to end; if it is restarted, it gets a new
-host.
+Everything happens in that thread, one thing after the other: commands, reports of hosts, deaths of hosts. The
+death of a host, or of its node, is one more way for a worker to end. If the worker is restarted, it gets a
+new host.
 
 A backend does the rest: it has hosts placed (`_find_host`), and decides what their death means
 (`_on_host_died`).
@@ -56,7 +56,7 @@ class HostedWorkers(Workers):
 
     Attributes:
         _here: The node and the address of this process.
-        _waiting: Workers that start as soon as there is a host for them.
+        _waiting: Workers that start as soon as there is a host for each.
         _alive: Worker → the number of its attempt, for workers that were started and have not ended.
     """
 
@@ -92,10 +92,10 @@ class HostedWorkers(Workers):
 
     @abc.abstractmethod
     def _find_host(self, worker: str, attempt: int) -> HostHandle | None:
-        """Return a host for a worker. Without a host yet, return None, and call `_start_waiting` later."""
+        """Return a host for a worker. If no host is there yet, return None; call `_start_waiting` later."""
 
     def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
-        """End a host that is dead or out of reach, so that there are never two, and report its end."""
+        """End a host that is dead or out of reach, and report its end. So a worker never has two hosts."""
         handle.end()
         self._report_lost(handle, error)
 
@@ -138,7 +138,7 @@ class HostedWorkers(Workers):
         self._waiting.clear()
         for handle in handles.values():
             handle.close_log()
-            # Unless it is the cluster that is gone, the hosts must be ended.
+            # If the cluster still works, the hosts must be ended.
             with contextlib.suppress(Exception):
                 self._check()
                 handle.end()
@@ -154,7 +154,7 @@ class HostedWorkers(Workers):
     # Commands.
 
     def _execute(self, command: Command) -> None:
-        """Execute a command in the actions' thread. Most commands go on to the host of their worker."""
+        """Execute a command in the actions' thread. Most commands are passed on to their worker's host."""
         match command:
             case StartWorker(worker, attempt):
                 self._start(worker, attempt)
@@ -206,7 +206,7 @@ class HostedWorkers(Workers):
         host_spec = HostSpec(
             spec, self._launcher, self._run.run_id, self._plan.modules, self._plan.state
         )
-        # Each buffer is an argument of its own, so that a host can get it once only.
+        # Each buffer is a separate argument, so that a host can get it only once.
         buffers = map(self._shared, own.payload.buffers)
         self._call_host(handle, "open", host_spec, self._keys, *buffers)
 
@@ -215,14 +215,14 @@ class HostedWorkers(Workers):
         return buffer
 
     def _start_waiting(self, workers: Iterable[str]) -> None:
-        """Start those of the workers that have waited for a host."""
+        """Start those of these workers that have waited for a host."""
         for worker in workers:
             if worker in self._waiting:
                 self._waiting.remove(worker)
                 self._start(worker, self._alive[worker])
 
     def _begin(self, handle: HostHandle) -> None:
-        """Start the attempt if its host is ready. If not, this is called again when it is."""
+        """Start the attempt if its host is ready. Otherwise, this is called again when the host is ready."""
         if handle.ready is None:
             return
         log = self._run.log(handle.worker, handle.attempt)
@@ -230,9 +230,9 @@ class HostedWorkers(Workers):
             log, self._run.rotation, lambda text: self._report(WorkerNote(handle.worker, text))
         )
         handle.send(StartWorker(handle.worker, handle.attempt))
-        # After the start, because the host's forkserver passes it on only to a worker that runs.
+        # Send this after the start, because the host's forkserver passes it on only to a worker that runs.
         handle.send(AddressesChanged(self._places.seen_from(handle.ready.node)))
-        # This worker did not run yet when these were announced.
+        # This worker did not run yet when these ends were announced.
         for worker, why in self._gone.items():
             handle.send(AnnounceGone(worker, why))
 
@@ -250,7 +250,7 @@ class HostedWorkers(Workers):
             handle.end()
 
     def _drop(self, worker: str, why: str) -> None:
-        """End an attempt of which nothing runs yet."""
+        """End an attempt that has not started yet."""
         attempt = self._alive[worker] if worker in self._waiting else 0
         self._waiting.discard(worker)
         handle = self._handles.pop(worker, None)
@@ -292,8 +292,8 @@ class HostedWorkers(Workers):
             self._places.bind(report.address, handle.ready.node, report.endpoints)
             self._publish([report.address])
         elif isinstance(report, Ended):
-            # The host has sent the log in pieces. The file that the outcome names is on the node, and is
-            # removed with the host.
+            # The host has sent the log in pieces. The log file in the outcome is on the node, and is removed
+            # with the host.
             self._end(handle, replace(report.outcome, log_path=""))
             if report.outcome.kind == outcome.LOST:
                 # The forkserver of this host is dead, so the next attempt needs another host.
@@ -304,7 +304,7 @@ class HostedWorkers(Workers):
             self._report(report)
 
     def _report_lost(self, handle: HostHandle, error: BaseException) -> None:
-        """Forget a host that is dead, and report the end of the attempt that it ran."""
+        """Forget a dead host, and report the end of the attempt that it ran."""
         del self._handles[handle.worker]
         if handle.attempt:
             self._end(handle, handle.lost(error))
@@ -332,7 +332,7 @@ class HostedWorkers(Workers):
         return None if handle is None or handle.ready is None else handle
 
     def _close_hosts(self) -> None:
-        """End what still runs on the hosts, as far as they answer, and then the hosts."""
+        """End what still runs on the hosts that answer, then end all hosts."""
         self._view.close()
         for handle in self._handles.values():
             handle.close_log()

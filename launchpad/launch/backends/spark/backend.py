@@ -19,9 +19,9 @@ class Spark(Backend):
     """The backend for programs that work beside Spark's data, on the executors of its cluster.
 
     Args:
-        hosts: The most tasks that the launch takes of the application's slots. None: one for each worker, or
-            all slots if there are fewer.
-        host_timeout_s: How long the launch waits until all of the tasks run.
+        hosts: The most of the application's slots that the launch takes, for a task each. None means one for
+            each worker, or all slots if there are fewer.
+        host_timeout_s: How long the launch waits until all of these tasks run.
     """
 
     def __init__(self, hosts: int | None = None, host_timeout_s: float = _TIMEOUT_S) -> None:

@@ -34,7 +34,7 @@ def send_to_other_hosts(context: Any) -> None:
     """Send the code to executors on other hosts, if there are any, once for each application.
 
     Raises:
-        LaunchError: the project is too large; it lists the largest files.
+        LaunchError: the project is too large; the text lists the largest files.
     """
     with _sending:
         if context.applicationId in _sent or not session.other_hosts(context):
@@ -50,7 +50,7 @@ def write(file: Path, project: Path) -> None:
     """Write launchpad and a project into a zip: modules, and small files beside them.
 
     Raises:
-        LaunchError: the project is too large; it lists the largest files.
+        LaunchError: the project is too large; the text lists the largest files.
     """
     package = Path(__file__).parents[3]
     sizes = {path: path.stat().st_size for path in _files(project) if package not in path.parents}

@@ -1,4 +1,4 @@
-"""A job of Spark's whose tasks are hosts: one barrier stage, so all of them run or none does."""
+"""A Spark job whose tasks are worker hosts: one barrier stage, so all tasks run or none does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from launchpad.launch.backends.spark.task_host import LauncherAddress
 _log = logging.getLogger("launchpad.spark")
 
 _POLL_S = 0.1
-"""Seconds between two questions to Spark for its slots, until there are enough."""
+"""Seconds between two requests for Spark's number of slots, until there are enough slots."""
 
 _RETURN_S = 30.0
 """How long a new executor may take to replace one that has died."""
@@ -33,9 +33,9 @@ class SlotsWanted:
 
     Attributes:
         most: The most that the job takes.
-        least: The least that it can use, since that many workers want a task each.
-        before: The number that the previous job had. After the death of an executor there are fewer, until
-            Spark has started another one.
+        least: The least that it can use, because that many workers want a task each.
+        before: The number that the previous job had. After the death of an executor there are fewer slots,
+            until Spark has started another executor.
     """
 
     most: int
@@ -51,20 +51,21 @@ class SlotsWanted:
 
 
 class HostJob:
-    """A job, and those of its tasks that have joined. One thread, the launch's, calls its methods.
+    """A job, and those of its tasks that have joined. Only the launch's thread calls its methods.
 
     Args:
         name: The name of the program in the Spark UI.
         slots_wanted: The number of slots to wait for and take.
-        on_counted: Called with this job and the number of its tasks before it is submitted, in its thread.
-        on_end: Called with this job and its error, if it has failed, in its thread.
+        on_counted: Called in the job's thread, before the job is submitted, with the job and the number of
+            its tasks.
+        on_end: Called in the job's thread with the job and, if it has failed, its error.
 
     Attributes:
         n_tasks: The number of tasks; 0 while that is unknown.
         joined: Task → the connection to it.
         hosts: Worker → the task that is its host.
         is_lost: True if a task is gone. The other tasks end then, too.
-        lost_task: The task that was lost first, if it is known.
+        lost_task: The task that was lost first, if that is known.
         has_ended: True if Spark has ended the job.
         why: The reason for its end, as Spark says or as launchpad noticed before.
     """
@@ -97,7 +98,7 @@ class HostJob:
 
     @property
     def _group(self) -> str:
-        """The name of Spark's group of jobs in which this is the only one."""
+        """The name of Spark's group of jobs, in which this job is the only one."""
         return f"{self._name} {self._launcher.job}"
 
     @property
@@ -137,7 +138,7 @@ class HostJob:
             self._context.cancelJobGroup(self._group)
 
     def close(self, within_s: float) -> None:
-        """Wait until the job has ended, as it does with its tasks. If it takes too long, cancel it."""
+        """Wait until the job has ended, as it does with its tasks. If that takes too long, cancel it."""
         self.thread.join(within_s)
         if self.thread.is_alive():
             self.cancel()
@@ -175,7 +176,7 @@ class HostJob:
         folder = code.FOLDER
         project = str(folder_of_script())
 
-        # This function is pickled by value, since a task may find launchpad only after it has run.
+        # This function is pickled by value, since a task may find launchpad only after the function has run.
         def on_task(task: int, _: Iterator[Any]) -> Iterator[Any]:
             import os
             import pickle
@@ -205,7 +206,7 @@ class HostJob:
 
 
 def reason(error: BaseException | None) -> str:
-    """Return the line that matters in the error of a job, which is Java's and has many lines."""
+    """Return the line that matters in the error of a job, which comes from Java and has many lines."""
     if error is None:
         return "it has ended"
     java = getattr(error, "java_exception", None)
@@ -214,7 +215,7 @@ def reason(error: BaseException | None) -> str:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
     if not lines:
         return type(error).__name__
-    # Then a traceback follows, and its last line gives the reason.
+    # In this case a traceback follows, and its last line gives the reason.
     if "PythonException" in lines[0]:
         unindented = [line for line in lines[1:] if not line.startswith((" ", "\t"))]
         return (unindented or lines)[-1].strip()

@@ -1,8 +1,9 @@
 """The choice of a task as the host of each worker, and the refusal of what a task can't give. Pure.
 
 1. The processes of a MultiProcessingColocation have one host.
-2. A worker that asks for CPUs or GPUs has a task to itself. The task has as many as Spark gives to each.
-3. All other workers take turns on the tasks that are left. If none is left, they take turns on all tasks.
+2. A worker that asks for CPUs or GPUs has a task to itself. The task has as many of them as Spark gives to
+each task. 3. All other workers take turns on the tasks that are left. If none is left, they take turns on all
+tasks.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def place(workers: Sequence[WorkerPlan], n_tasks: int) -> dict[str, int]:
     """Return worker → the number of the task that is its host.
 
     Raises:
-        ValueError: there are fewer tasks than units that need one to themselves; its text says so.
+        ValueError: there are fewer tasks than units that need a task to themselves; the text says so.
     """
     n_alone = len(alone(workers))
     if n_alone > n_tasks:

@@ -1,8 +1,8 @@
 """The SparkContext of launches: the script's own, else one that the first launch makes and the last stops.
 
-If a SparkContext is made in the main thread, it has Ctrl-C cancel all jobs, and so also kill the hosts of
-workers. But Ctrl-C should ask the program to stop. So launchpad makes its context in another thread; and if
-the script has made one, launchpad gives Ctrl-C back its meaning in Python.
+A SparkContext that is made in the main thread sets a handler with which Ctrl-C cancels all jobs, and so also
+kills the hosts of workers. But Ctrl-C should ask the program to stop. So launchpad makes its context in
+another thread. If the script has made a context, launchpad gives Ctrl-C back its meaning in Python.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _SETTINGS = {
 _SHELL = {"spark.app.name": "pyspark-shell", "spark.ui.showConsoleProgress": "true"}
 """The values that pyspark sets by itself if the user has not set any."""
 
-# Held while a context is made or stopped. Several threads may launch at once: without it, two of them could
-# both make a context, or one could stop the context that another has just been given.
+# Held while a context is made or stopped. Several threads may launch at once. Without the lock, two of them
+# could both make a context, or one could stop the context that another has just been given.
 _lock = threading.Lock()
 _users = 0
 _ours: Any = None
@@ -46,7 +46,7 @@ def load() -> Any:
     """Import and return the package `pyspark`.
 
     Raises:
-        LaunchError: it is not installed, or only the part of it without Spark is.
+        LaunchError: pyspark is not installed, or only its part without Spark.
     """
     try:
         import pyspark.core.context
@@ -61,8 +61,9 @@ def load() -> Any:
 def connect() -> Any:
     """Return the active SparkContext, or make a new one.
 
-    A new one takes its master from $SPARK_MASTER. Without it, it takes the master as any script of pyspark
-    does: from `spark-submit` or the configuration, else `local[*]`, which is a Spark on this machine.
+    A new context takes its master from $SPARK_MASTER. Without this variable, the context gets its master as
+    in any script of pyspark: from `spark-submit` or the configuration, else `local[*]`, which is a Spark on
+    this machine.
 
     Raises:
         LaunchError: there is no Java, or no Spark could be started or reached.
@@ -101,7 +102,7 @@ def check(context: Any) -> None:
 
 
 def slots(context: Any) -> int:
-    """Return how many tasks the present executors can run side by side while no others run."""
+    """Return how many tasks the present executors can run at the same time if no other tasks run."""
     scala = context._jsc.sc()
     profile = scala.resourceProfileManager().defaultResourceProfile()
     return int(scala.maxNumConcurrentTasks(profile))

@@ -3,7 +3,8 @@
     launcher ── Command, as an item of the stream that `join` is ──▶ task
              ◀── answer(job, task, number, result, error) ───────────
 
-The task connects to the launcher, never the other way round: executors reach their driver in every cluster.
+The task connects to the launcher, never the other way round, because executors reach their driver in every
+cluster.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class TaskConnection:
         self.ready = ready
         self._loop = asyncio.get_running_loop()
         self._queue = asyncio.Queue[Command | None]()
-        # Held from the check that the task is there until its command is queued. Without it, a call that
-        # comes as the task goes could miss `on_gone`, and wait forever.
+        # Held from the check that the task is there until its command is queued. Without the lock, a call
+        # that comes just as the task goes could miss `on_gone`, and wait forever.
         self._lock = threading.Lock()
         self._answers: dict[int, Future[Any]] = {}
         self._numbers = itertools.count()
@@ -99,7 +100,7 @@ class TaskConnection:
             yield command
 
     def on_answer(self, number: int, result: Any, error: str | None) -> None:
-        """Resolve the future of a command that the task has executed, or could not: `error` says why."""
+        """Resolve the future of a command. If the task could not execute the command, `error` says why."""
         with self._lock:
             future = self._answers.pop(number, None)
         if future is None:

@@ -48,7 +48,7 @@ class LauncherAddress:
 
 
 def node() -> str:
-    """Return the name of this node. Processes have the same one if they can open each other's sockets."""
+    """Return the name of this node. Processes that can open each other's sockets have the same one."""
     parts = [os.uname().nodename, str(os.getuid())]
     with contextlib.suppress(OSError):  # only Linux has them
         parts.append(str(os.stat("/proc/self/ns/mnt").st_ino))
@@ -95,15 +95,15 @@ class TaskHost:
                 client: Any = launcher
                 with contextlib.suppress(StreamBroken):  # the launcher is gone
                     async for command in client.aio.join(job, self._task, self._ready):
-                        # Keep them before the next command comes, which may refer to the same buffers.
+                        # Keep the buffers before the next command comes, which may refer to the same ones.
                         self._keep(command.arguments)
                         arguments = [self._received(argument) for argument in command.arguments]
                         full_command = replace(command, arguments=arguments)
                         tasks.add(asyncio.create_task(self._execute(client, full_command)))
                         tasks = {task for task in tasks if not task.done()}
         finally:
-            # First stop the calls in progress. Else they would report the workers that this ends as if those
-            # had ended by themselves.
+            # First stop the calls in progress. Otherwise they would report the workers, which are ended here,
+            # as if these had ended by themselves.
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*(host.close() for host in self._hosts.values()))

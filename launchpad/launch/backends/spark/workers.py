@@ -6,8 +6,8 @@
               next start ── a new job ◀── a task is lost: Spark ends the stage, so all workers are lost
 
 Spark doesn't retry a barrier stage that has the job's result. Launchpad doesn't ask it to, either: the
-workers' own policies decide which of them restart, and how often. The first that restarts has a new job
-submitted.
+workers' own policies decide which of them restart, and how often. The first worker that restarts has a new
+job submitted.
 """
 
 from __future__ import annotations
@@ -49,21 +49,22 @@ _REASON_S = 10.0
 """How long Spark may take to say why a task is gone, and the other tasks to end."""
 
 _NO_HOST = "192.0.2.1"
-"""An address that no host has. The route to it is the one to other hosts."""
+"""An address that no host has. The route to it is the route to other hosts."""
 
 _MORE = "give it more slots, or the program fewer hosts (hosts=…); "
 _MORE_ALONE = "give it more slots, or have fewer workers ask for CPUs or GPUs; "
 
 
 class SparkWorkers(HostedWorkers):
-    """The workers of one launch. Making it connects to a SparkContext. No user code runs yet.
+    """The workers of one launch. The constructor connects to a SparkContext. No user code runs yet.
 
     Args:
-        hosts: The most tasks to take. None: as many as the workers need, or all slots if there are fewer.
+        hosts: The most tasks to take. None means as many as the workers need, or all slots if there are
+            fewer.
         timeout_s: How long the tasks may take until all have joined.
 
     Raises:
-        LaunchError: there is no Spark, or it cannot give a group what that asks for.
+        LaunchError: there is no Spark, or it cannot give a group what the group asks for.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class SparkWorkers(HostedWorkers):
         session.check(self._context)
 
     async def _join(self, job: int, task: int, ready: TaskReady) -> AsyncIterator[Command]:
-        """Serve a task its commands. It has joined the job, and is gone when it stops reading them."""
+        """Serve commands to a task that has joined the job. When the task stops reading them, it is gone."""
         if self._jobs[job].is_cancelled:
             return
         connection = TaskConnection(ready)
@@ -168,7 +169,7 @@ class SparkWorkers(HostedWorkers):
             self._start_waiting(list(job.hosts))
 
     def _on_still_waiting(self, job: HostJob, gives_up: bool) -> None:
-        """Report which hosts have not joined. With `gives_up`, end the job and those who wait for it."""
+        """Report which hosts have not joined. With `gives_up`, end the job and what waits for it."""
         if job is not self._job or job.is_ready:
             return
         n_slots = session.slots(self._context)
@@ -205,7 +206,7 @@ class SparkWorkers(HostedWorkers):
             self._report_end(end)
         self._waiting.clear()
 
-    # Its end.
+    # The job's end.
 
     def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
         """End the whole job if the task is gone. After any other error, end only this worker's host."""
@@ -236,7 +237,7 @@ class SparkWorkers(HostedWorkers):
         """End a job that has lost a task. Spark ends the other tasks, and their workers are reported then."""
         if job.is_lost:
             return
-        # If the job is incomplete, there are workers that wait for it.
+        # If the job is incomplete, workers still wait for it.
         if job is self._job and job.is_complete:
             self._job = None
         job.is_lost = True
