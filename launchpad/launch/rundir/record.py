@@ -109,8 +109,7 @@ class WorkerStatus:
 
 
 def status_table(title: str, workers: Sequence[WorkerStatus]) -> str:
-    """Return an HTML table for notebooks, failed workers first. If there are many, it shows only the first.
-    """
+    """Return an HTML table for notebooks, failed workers first. Of many, only the first are shown."""
     ordered = sorted(workers, key=lambda row: row.state not in (FAILED, LOST))
     lines = [f"<table><caption>{escape(title)}</caption>", _html_row("th", *_COLUMNS)]
     for row in ordered[:_MOST_ROWS]:

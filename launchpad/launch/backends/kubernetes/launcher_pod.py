@@ -129,7 +129,7 @@ class LauncherPod:
         question_ids = {""}
 
         def on_pod(kind: str, pod: Mapping[str, Any]) -> None:
-            """Take this pod's commands. The informer's thread calls this, also for a pod that replaces it."""
+            """Take this pod's commands. The informer's thread calls this, even for a pod in its place."""
             nonlocal commands
             if pod["metadata"]["name"] == self._name:
                 with contextlib.suppress(ValueError, TypeError):

@@ -1,7 +1,7 @@
 """Messages between a pod and the launcher. They go through the cluster, since neither may reach the other.
 
     pod ── a line of its log that begins with MARK ────────▶ launcher     Ready, Done, Ended, …
-    pod ── the termination message ────────────────────────▶ launcher     how it ended, in case the log is lost
+    pod ── the termination message ────────────────────────▶ launcher     how it ended, if the log is lost
     launcher ── an annotation, which is a file in the pod ─▶ pod          stop for a restart, gone workers
 
 All messages are JSON. If a line of the user's code begins with MARK, the pod puts another MARK before it, and

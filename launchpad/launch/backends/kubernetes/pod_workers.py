@@ -73,7 +73,10 @@ _MOST_MARKS = 64
 
 
 class KubernetesWorkers(Workers):
-    """The workers of one launch. Making it calls `create_run.make`, which may raise. User code runs later."""
+    """The workers of one launch. The constructor calls `create_run.make`, which may raise.
+
+    No user code runs yet.
+    """
 
     # The time until a pod's kubelet next checks the pod.
     announced_within_s = 5.0

@@ -1,7 +1,7 @@
-"""A cluster: those requests to its API that launchpad needs. Objects are plain dicts; tests have a fake.
+"""A cluster: the requests to its API that launchpad needs. Objects are plain dicts; tests use a fake.
 
-The package `kubernetes` reads the kubeconfig, or the service account of the pod that this runs in, and
-authenticates. Its models aren't used.
+The package `kubernetes` reads the kubeconfig, or the service account of this process's pod, and
+authenticates. The package's models aren't used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SILENCE_S = 60.0
 """Seconds without a line after which a log is requested again: a proxy may have dropped the connection."""
 
 _WATCH_S = 240
-"""How long the server keeps a watch open. Then another one continues at the same version."""
+"""How long the server keeps a watch open. After that, another watch continues at the same version."""
 
 RBAC = "rbac.authorization.k8s.io"
 _REVIEWS = "authorization.k8s.io"
@@ -54,7 +54,7 @@ _GROUPS = {
 _JSON = "application/json"
 _MERGE = "application/merge-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
-"""The content type of metadata. `read` and `list` ask for no more of Secrets, which are large."""
+"""The content type of metadata. Of Secrets, which are large, `read` and `list` request only the metadata."""
 
 
 class ClusterError(Exception):
@@ -105,7 +105,7 @@ class RetryWindow:
 
 
 def resource_of(kind: str) -> tuple[str, str]:
-    """Return API group and resource of a kind, as a Role names them: for `Pod/log` "" and "pods/log"."""
+    """Return the API group and resource of a kind, as in a Role: for `Pod/log` "" and "pods/log"."""
     kind, slash, subresource = kind.partition("/")
     return _GROUPS.get(kind, ""), f"{kind.lower()}s{slash}{subresource}"
 
@@ -133,13 +133,13 @@ class Cluster:
         return self._call("POST", manifest["kind"], body=manifest)
 
     def read(self, kind: str, name: str) -> Manifest:
-        """Return an object; of a Secret only its metadata. ApiError with 404: it does not exist."""
+        """Return an object, or only the metadata of a Secret. Raise ApiError with 404 if it doesn't exist."""
         assert name, "without a name it would be all of them"
         accept = _METADATA.format("") if kind == "Secret" else _JSON
         return self._call("GET", kind, name, accept=accept)
 
     def secret(self, name: str) -> dict[str, bytes]:
-        """Return the files of a Secret. ApiError with 404: it does not exist."""
+        """Return the files of a Secret. Raise ApiError with 404 if it doesn't exist."""
         data = self._call("GET", "Secret", name).get("data") or {}
         return {file: base64.b64decode(content) for file, content in data.items()}
 
@@ -155,7 +155,7 @@ class Cluster:
         """Delete an object, if it exists.
 
         Args:
-            uid: Delete only the object with this uid. ApiError with 409: the object has another one.
+            uid: Delete only the object with this uid. Raise ApiError with 409 if the object has another uid.
         """
         assert name, "without a name it would be all of them"
         body: dict[str, Any] = {"propagationPolicy": policy}
@@ -170,7 +170,7 @@ class Cluster:
                 raise
 
     def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> None:
-        """Merge these into an object's metadata: `{"annotations": {…}}`, `{"ownerReferences": […]}`."""
+        """Merge this into an object's metadata: `{"annotations": {…}}`, `{"ownerReferences": […]}`."""
         assert name, "without a name it would be all of them"
         self._call("PATCH", kind, name, body={"metadata": dict(metadata)}, content=_MERGE)
 
@@ -192,7 +192,7 @@ class Cluster:
         """Yield changes of objects: (ADDED, MODIFIED or DELETED, object). A watch ends now and then.
 
         Raises:
-            ApiError: with status 410 if too much has changed since that version. Then list them again.
+            ApiError: with status 410 if too much has changed since that version. Then list the objects again.
         """
         query = {
             "labelSelector": selector,
@@ -211,8 +211,8 @@ class Cluster:
         """Yield the lines of a worker's container as they are written, each behind its timestamp.
 
         Args:
-            since: A timestamp: the log starts with the second in which it is.
-            follow: False for only those lines that were written so far.
+            since: A timestamp. The log starts with the second of this timestamp.
+            follow: If False, yield only the lines that were written so far.
         """
         query = {"timestamps": "true", "container": CONTAINER}
         if follow:
@@ -223,7 +223,7 @@ class Cluster:
         yield from self._lines("Pod/log", pod, query, timeout_s)
 
     def rules(self) -> Sequence[Manifest]:
-        """Return what this user may do, as rules of a Role. They may be incomplete: `may` checks the rest.
+        """Return this user's rights as rules of a Role. They may be incomplete: `may` checks the rest.
 
         The list is empty if another authorizer is involved, which may also deny.
         """
@@ -267,8 +267,8 @@ class Cluster:
         partial = b""
         response = self._request("GET", kind, name, query=query, timeout_s=timeout_s)
         try:
-            # Added first, then checked. `close` sets the flag first, and then ends all that were added. So no
-            # response escapes both.
+            # Add first, then check. `close` first sets the flag, and then ends all responses that were added.
+            # So no response escapes both.
             self._streams.add(response)
             if self._is_closed:
                 raise Unreachable("the connection to the cluster was closed")
@@ -293,7 +293,7 @@ class Cluster:
         accept: str = _JSON,
         timeout_s: float = _ANSWER_S,
     ) -> Any:
-        """Return the response to a request. `Pod/log` is the log of a pod; no name means all of the kind."""
+        """Return the response to a request. `Pod/log` is the log of a pod; no name means all objects."""
         import urllib3
 
         if self._is_closed:
@@ -355,7 +355,7 @@ def _stream(response: Any) -> Iterator[bytes]:
 def _make_client() -> tuple[Any, str]:
     """Return a client of the package `kubernetes`, and the default namespace.
 
-    All its connections share one SSL context. Else each would read the certificates from files.
+    All its connections share one SSL context. Otherwise each would read the certificates from files.
     """
     try:
         from kubernetes import client

@@ -25,11 +25,11 @@ _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")
 class LogFollower:
     """A thread that reads a log until the pod's last message, which reports how its worker ended.
 
-    Without that message it reads until the log has ended and `is_over` is set, because the pod has ended. It
-    calls `on_report` and `on_end` in this thread.
+    Without that message, it reads until the log has ended and `is_over` is set, because the pod has ended.
+    `on_report` and `on_end` are called in this thread.
 
     Attributes:
-        is_over: Set it when the pod has ended.
+        is_over: An event. Set it when the pod has ended.
         thread: The thread. An open connection may block it for a while after the end.
     """
 
@@ -56,7 +56,8 @@ class LogFollower:
         is_last_try = False
         try:
             while not is_last_try:
-                # Looked at before the log is read: what the pod printed before its end is then in this read.
+                # Check this before the log is read. Then this read includes everything that the pod printed
+                # before its end.
                 is_last_try = self.is_over.is_set()
                 # A log continues from a full second, and lines may share a timestamp. Skip the known ones.
                 begun_at = last

@@ -21,7 +21,7 @@ RIGHTS = (
     ("Pod", "list watch patch delete"),
     ("Pod/log", "get"),
 )
-"""The rights for a launch: kinds, and verbs. It reads and deletes Secrets of its own run only."""
+"""The rights for a launch: kinds and verbs. A launch reads and deletes only Secrets of its own run."""
 
 DETACHED = (
     ("Secret", "list get delete"),
@@ -32,7 +32,7 @@ DETACHED = (
 """The rights to find, read and end a run whose launcher is gone. A launch doesn't need them."""
 
 USEFUL = (("Event", "list"),)
-"""Rights that may be missing. They serve to explain why a worker got no pod."""
+"""Rights that may be missing. launchpad uses them to explain why a worker got no pod."""
 
 DETACHING = (
     *RIGHTS,
@@ -49,7 +49,7 @@ def check(cluster: Cluster, rights: Sequence[tuple[str, str]] = RIGHTS) -> None:
     """Check that the user has these rights.
 
     Raises:
-        LaunchError: rights are missing, and it lists all of them; or the cluster doesn't answer.
+        LaunchError: rights are missing, and the text lists all of them; or the cluster doesn't answer.
     """
     try:
         try:

@@ -1,4 +1,4 @@
-"""An informer: it reports changes of a run's pods, from a list and then from a watch that continues there.
+"""An informer, which reports changes of a run's pods: from a list, then from a watch that continues there.
 
 list ──▶ version ──▶ watch ──ends──▶ watch from the last version ──410: too old──▶ list again
                       └── the cluster does not answer ──▶ again, later
@@ -23,13 +23,13 @@ class PodInformer:
     """A thread that watches pods.
 
     Args:
-        on_event: Called in this thread with (ADDED, MODIFIED or DELETED, pod), also for pods that were
+        on_event: Called in this thread with (ADDED, MODIFIED or DELETED, pod), even for pods that were
             deleted while there was no watch.
         note: Called with a text when the cluster doesn't answer, and when it answers again.
 
     Attributes:
-        is_over: Set it to end all events.
-        thread: The thread. It ends when its connection does.
+        is_over: Set it to stop all calls of `on_event`.
+        thread: The thread, which ends when its connection does.
     """
 
     def __init__(
@@ -68,7 +68,8 @@ class PodInformer:
                     self._speed_up()
                     self._handle(kind, pod)
                 self._speed_up()
-            # The cluster may be out of reach, or send nonsense. Go on: without a watch nothing ever ends.
+            # The cluster may be out of reach, or send nonsense. Go on, because without a watch nothing ever
+            # ends.
             except Exception as error:
                 if isinstance(error, ApiError):
                     self._version = ""

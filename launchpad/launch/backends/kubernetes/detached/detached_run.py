@@ -2,7 +2,7 @@
 
 in a launcher pod     requests (stop, a question) and the state of the program are annotations of that pod, an
                       answer is a Secret; the workers' output is in the pod's log
-elsewhere, or gone    the state is that of the run's pods, and a stop deletes the run
+elsewhere, or gone    the state comes from the run's pods, and a stop deletes the run
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ANSWER_S = 30.0
 _ANSWER_POLL_S = 0.1
 _AGAIN_S = 2.0
 _SHORT_S = 1.0
-"""How long a worker that is killed may take to stop."""
+"""Seconds that a worker which is killed may take to stop."""
 
 _ESCALATE_S = 15.0
 """How long after its grace period a pod may exist, before its object is removed regardless of its node."""
@@ -43,7 +43,7 @@ _LAUNCHER_KILL_S = 30.0
 
 _NOT_FOUND = 404
 _NO_LOG = (400, _NOT_FOUND)
-"""Statuses of requests for the log of a container that doesn't exist yet, or not any more."""
+"""Statuses of requests for the log of a container that doesn't exist yet, or no longer exists."""
 
 _GRACE_S = "terminationGracePeriodSeconds"
 _SEPARATOR = " | "
@@ -55,7 +55,7 @@ class DetachedRun:
 
     Args:
         workers: Name → group.
-        launcher: The name of its launcher pod's objects. Empty if it was launched from elsewhere.
+        launcher: The name of its launcher pod's objects; empty if the run was launched from elsewhere.
         is_asked: True if the launcher pod could answer requests when this object was created.
     """
 
@@ -103,7 +103,7 @@ class DetachedRun:
         return rows
 
     def stop(self, at_once: bool = False) -> None:
-        """Ask the launcher pod to stop the program. Without a launcher pod, delete the run at once.
+        """Ask the launcher pod to stop the program. If there is no launcher pod, delete the run at once.
 
         When the launcher pod has ended, `wait` deletes the run. If a stop fails half-way, it can be repeated.
         """
@@ -122,7 +122,7 @@ class DetachedRun:
     def wait(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` until the program has ended, and return True if it has.
 
-        If it was asked to stop, delete the run then.
+        If the program was asked to stop and has ended, delete the run.
         """
         deadline = time.monotonic() + timeout_s
         while not self._retry.call(self._has_ended, otherwise=False):
@@ -136,7 +136,7 @@ class DetachedRun:
         return self._failure
 
     def logs(self, worker: str, offset: int = 0) -> str:
-        """Return what a worker printed in all its attempts; without a launcher pod, only in the newest."""
+        """Return a worker's output in all attempts; without a launcher pod, only in the newest attempt."""
         if self._is_asked:
             lines = [line.decode(errors="replace") for line in self._printed(self._launcher_pod())]
             parts = [line.partition(_SEPARATOR) for line in lines]
@@ -169,11 +169,11 @@ class DetachedRun:
         return self._answer("picture")
 
     def ask_to_restart(self, worker: str) -> None:
-        """Ask for a restart of a worker: its next attempt."""
+        """Ask for a restart of a worker."""
         self._answer("ask_to_restart", worker)
 
     def trace(self, seconds: float, timeout_s: float) -> Any:
-        """Record what the workers do for some seconds, and return it."""
+        """Record for some seconds what the workers do, and return the recording."""
         return self._answer("trace", seconds, timeout_s=timeout_s)
 
     def _answer(self, method: str, *arguments: Any, timeout_s: float = _ANSWER_S) -> Any:
@@ -200,7 +200,7 @@ class DetachedRun:
             if not acts(pod):
                 raise LaunchError(f"{self._name} has ended")
             is_sent = _commands_of(pod).question.get("id") == question_id
-            # It was not sent yet, or the question of another script has replaced it.
+            # The question was not sent yet, or another script's question has replaced it.
             if not is_sent and now >= send_at:
                 self._send_commands(self._sent_commands, question)
                 send_at = now + _AGAIN_S
@@ -262,7 +262,7 @@ class DetachedRun:
         return LaunchError(end.cause if end.phase == "start" else lost + end.cause)
 
     def _delete(self, at_once: bool) -> None:
-        """Delete the objects that own all others: those of a launcher pod, and the root of the run."""
+        """Delete the objects that own all others: the objects of a launcher pod, and the root of the run."""
         if self._launcher:
             self._cluster.delete("Job", self._launcher, policy="Foreground")
             self._cluster.delete("Secret", self._launcher, policy="Foreground")
@@ -274,14 +274,14 @@ class DetachedRun:
             pods = self._pods()
             owners = [owner for pod in pods for owner in pod["metadata"].get("ownerReferences", ())]
             for owner in (owner for owner in owners if owner["kind"] == "Job"):
-                # Before the pods, or the Job would replace its pod.
+                # Delete the Job before its pods, or it would replace them.
                 self._cluster.delete("Job", owner["name"])
             for pod in pods:
                 self._cluster.delete("Pod", pod["metadata"]["name"], grace_s=_SHORT_S)
         self._is_deleted = True
 
     def _is_gone(self) -> bool:
-        """Return True if nothing is left of the run; remove pods that have had enough time to end."""
+        """Return True if nothing is left of the run. Remove pods that have had enough time to end."""
         is_late = time.monotonic() >= self._escalates_at
         runs = filter(None, (self._name, self._launcher))
         return all(termination.is_gone(self._cluster, run, is_late=is_late) for run in runs)
@@ -289,7 +289,7 @@ class DetachedRun:
     def _send_commands(
         self, commands: PodCommands, question: Mapping[str, Any] | None = None
     ) -> None:
-        """Add commands to those that other scripts have sent to the launcher pod."""
+        """Add commands to the commands that other scripts have sent to the launcher pod."""
         self._sent_commands = commands
         pod = self._launcher_pod()
         if pod:
@@ -327,7 +327,7 @@ class DetachedRun:
 
 
 def launcher_pod(cluster: Cluster, launcher: str) -> Manifest:
-    """Return the oldest launcher pod; empty if there is no such pod. A later one launches nothing."""
+    """Return the oldest launcher pod; empty if there is no such pod. A later pod launches nothing."""
     pods, _ = cluster.list("Pod", f"{names.RUN}={launcher}")
     return min(pods, key=_age, default={})
 
@@ -335,8 +335,8 @@ def launcher_pod(cluster: Cluster, launcher: str) -> Manifest:
 def acts(pod: Manifest) -> bool:
     """Return True if a launcher pod may act.
 
-    One that has not started replaces another pod, and will launch nothing. A pod may have launched before its
-    kubelet reports that it runs.
+    A pod that has not started replaces another pod, and will launch nothing. A pod may have launched before
+    its kubelet reports that the pod runs.
     """
     has_launched = launcher_state.read(pod, launcher_state.LAUNCHED) is not None
     return (has_launched or pod_status.has_started(pod)) and not pod_status.is_over(pod)
@@ -348,7 +348,7 @@ def _commands_of(pod: Manifest) -> PodCommands:
 
 
 def _age(pod: Manifest) -> tuple[int, str]:
-    """Return a pod's attempt, and the time of its creation, since a Job replaces a pod that was deleted."""
+    """Return a pod's attempt and the time of its creation, since a Job replaces a deleted pod."""
     metadata = pod["metadata"]
     return int(metadata["labels"][names.ATTEMPT]), metadata.get("creationTimestamp", "")
 

@@ -1,16 +1,16 @@
 """The objects of a launcher pod: a supervisor that runs in the cluster after its script has ended.
 
-    Job      <run>-supervisor       one pod; when it has long ended, the cluster deletes it, and so the rest
+    Job      <run>-supervisor       one pod; long after its end, the cluster deletes the Job, and so the rest
     └── Secret <run>-supervisor     its LauncherSpec; owns what follows, and the root of the run
         ├── Secret          <run>-supervisor-001 …      what does not fit into one MiB
-        ├── Secret          <run>-supervisor-begun      marks that it has launched
+        ├── Secret          <run>-supervisor-begun      marks that the pod has launched
         ├── Secret          <run>-supervisor-answer-…   an answer, until it is read
         ├── ServiceAccount  <run>-supervisor            no other pod of a run has one
-        ├── Role, RoleBinding                           what it may do
-        └── Secret <run> …                              the run, as it is without a supervisor
+        ├── Role, RoleBinding                           what the pod may do
+        └── Secret <run> …                              the run, the same as without a supervisor
 
-`create` makes the Secret first, and the Job its owner afterwards: a pod needs both of them, and the account.
-All functions except `create` are pure.
+`create` makes the Secret before the Job, because a pod needs the Secret and the account. Then it makes the
+Job the Secret's owner. All functions except `create` are pure.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ FACTS = AttemptFacts(NAME, 1)
 
 POD_NAME = "LAUNCHPAD_POD"
 NAMESPACE = "LAUNCHPAD_NAMESPACE"
-"""Environment variables of its container with the pod's own name and namespace."""
+"""Environment variables of the container with the pod's own name and namespace."""
 
 SPEC = "worker"
-"""The content with the LauncherSpec. In the pods of a run it has the WorkerPlan."""
+"""The content with the LauncherSpec. In the pods of a run, this content has the WorkerPlan."""
 
 ASKED = ("metrics", "history", "stacks", "ask_to_restart", "trace", "picture")
-"""The methods of a RemoteLauncher that a question to a launcher pod may name."""
+"""The methods of a RemoteLauncher that a question to a launcher pod may call."""
 
 PART = "part"
 COUNT = "count"
@@ -59,7 +59,7 @@ _REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 """Requests of a launcher pod, so that it isn't the first to be evicted."""
 
 _GRACE_S = 60.0
-"""Seconds of grace for a launcher pod, besides those that its workers may take to stop."""
+"""Seconds of grace for a launcher pod, in addition to the time that its workers may take to stop."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
     owned = replace(run, owner=Owner(run.name, root["metadata"]["uid"]))
     for run_object in (*manifest.others(owned, more_files), *_rights(owned, spec)):
         cluster.create(run_object)
-    # The Job with the one pod has no owner: it owns all else.
+    # The Job with the one pod has no owner, because it owns everything else.
     job = manifest.job(run, _POD, 1, module=_MODULE)
     job["metadata"]["name"] = run.name
     pod = job["spec"]["template"]["spec"]
@@ -128,7 +128,8 @@ def run_of(spec: LauncherSpec, places: Places) -> Run:
 
 
 def _rights(run: Run, spec: LauncherSpec) -> list[Manifest]:
-    """Return a service account with the rights for a launch; it reads and deletes only its run's Secrets."""
+    """Return a service account with the rights for a launch. It may read and delete only its run's Secrets.
+    """
     v1 = {"apiVersion": f"{RBAC}/v1", "metadata": run.metadata(run.name)}
     own_secrets = [run.name, spec.submitter.run]
     if spec.plan.state and not is_url(spec.plan.state):

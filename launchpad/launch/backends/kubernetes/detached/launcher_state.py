@@ -1,9 +1,9 @@
-"""The reports of a launcher pod about its program: annotations of the pod, which only it writes. Pure.
+"""The reports of a launcher pod about its program: annotations that only the pod itself writes. Pure.
 
-    launchpad/launched   the record of the run, without its workers: it has launched
-    launchpad/ended      how the program has ended: its last report
+    launchpad/launched   the record of the run, without its workers: the program was launched
+    launchpad/ended      how the program has ended: the pod's last report
 
-Each is JSON, compressed: a cluster takes 256 KiB of annotations for an object.
+Each is compressed JSON, because a cluster takes only 256 KiB of annotations for an object.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ProgramEnded:
 
 
 def written(content: Any) -> str:
-    """Return the text of an annotation. If there isn't room for all, it has only the end of each string."""
+    """Return the text of an annotation. If there isn't enough room, only the end of each string is kept."""
     packed = ""
     for most in (8000, 1000, 100):
         text = json.dumps(_cut(content, most)).encode()
@@ -76,7 +76,7 @@ def read(pod: Manifest, annotation: str) -> Any:
 
 
 def ended_in(pod: Manifest) -> ProgramEnded | None:
-    """Return the end that a launcher pod reports; None if its program runs, or the pod couldn't report it."""
+    """Return the end that a launcher pod reports; None if the program runs, or the pod couldn't report it."""
     end = read(pod, ENDED)
     if end is None:
         return None

@@ -1,6 +1,6 @@
-"""Detached runs on a cluster: launching one by a launcher pod, and finding runs by their label.
+"""Detached runs on a cluster: the launch through a launcher pod, and the search for runs by label.
 
-Without a launcher, the pods of a run go on, but no worker of it is restarted.
+Without a launcher, the pods of a run go on, but no worker is restarted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROOTS = f"app.kubernetes.io/managed-by=launchpad,{names.ROLE}=root"
 
 
 def launch(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
-    """Have a launcher pod launch a program, and wait until the pod reports that it has.
+    """Have a launcher pod launch a program, and wait until the pod reports that it has done so.
 
     Raises:
         LaunchError: the cluster refuses, or the launcher pod could not launch. What was created is deleted.
@@ -70,7 +70,7 @@ def launch(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: flo
 
 
 def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> dict[str, Any]:
-    """Wait for the record of the run. LaunchError: its launcher pod has failed, or did not launch in time."""
+    """Wait for the run's record. Raise LaunchError if the launcher pod fails, or doesn't launch in time."""
     deadline = time.monotonic() + max_wait_s
     retry = RetryWindow()
     check = partial(launcher_pod, cluster, launcher)
@@ -98,7 +98,8 @@ def find(cluster: Cluster) -> list[Detached]:
     """Return the runs on a cluster.
 
     Raises:
-        LaunchError: the cluster doesn't answer, or this user may not list them; then it names the right.
+        LaunchError: the cluster doesn't answer, or this user may not list the runs. In the latter case, the
+            text names the missing right.
     """
     failure = "runs on the cluster cannot be listed"
     roots, _ = _explained(cluster, failure, cluster.list, "Secret", _ROOTS)
@@ -129,7 +130,7 @@ def _detached(cluster: Cluster, record: RunRecord, run: DetachedRun) -> Detached
 
 
 def _explained(cluster: Cluster, failure: str, call: Callable[..., T], *args: Any) -> T:
-    """Return the result of a call. LaunchError: the cluster refuses; it names the missing rights."""
+    """Return the result of a call. If the cluster refuses, raise LaunchError with the missing rights."""
     try:
         return call(*args)
     except ClusterError as error:

@@ -1,7 +1,7 @@
 """The objects of a run, as plain dicts. Pure: the same plan gives the same objects.
 
     Secret   <run>                 keys of the run, the user's project as a zip, what workers run; owns all
-    Secret   <run>-001, …          what did not fit into the first; each pod sees only what is its own
+    Secret   <run>-001, …          what did not fit into the first; each pod sees only its part
     Service  <run>                 gives each pod the name <worker>.<run>
     Job      <run>-<worker>-1      an attempt: one pod, never restarted by the cluster
 
@@ -24,11 +24,12 @@ from launchpad.launch.plan import WorkerPlan
 
 _MODULE = "launchpad.launch.backends.kubernetes.pod"
 _TTL_S = 7 * 86400
-"""Seconds after which the cluster deletes a Job that has ended, if its launcher was killed and could not."""
+"""Seconds after which the cluster deletes an ended Job, in case its launcher was killed and can't delete it.
+"""
 
 
 def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "root") -> Manifest:
-    """Return the Secret that owns everything: the first of those with the input of pods.
+    """Return the Secret that owns everything: the first one with input of pods.
 
     Other scripts find it by the label `role`, and read about the run in `record`.
     """
@@ -39,7 +40,7 @@ def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "ro
 
 
 def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
-    """Return the Secrets with all that did not fit into the root."""
+    """Return the Secrets with everything that did not fit into the root."""
     return [
         secret(run, pod_input.file_name(run.name, i), secret_files)
         for i, secret_files in enumerate(files, 1)
@@ -64,7 +65,7 @@ def contents(code: bytes, workers: Iterable[WorkerPlan]) -> dict[str, bytes]:
 
 
 def service(run: Run) -> Manifest:
-    """Return the Service that gives pods their DNS names, also before they are ready: pods need the names."""
+    """Return the Service that gives pods their DNS names, even before they are ready: pods need the names."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -78,7 +79,7 @@ def service(run: Run) -> Manifest:
 
 
 def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) -> list[Manifest]:
-    """Return the Secrets with the state that the attempt before has left for this one, a file in each."""
+    """Return the Secrets, with a file each, with the state that the previous attempt left for this one."""
     name = names.job_name(run.name, worker.name, attempt)
     return [
         secret(
@@ -94,7 +95,7 @@ def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) ->
 def job(
     run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0, module: str = _MODULE
 ) -> Manifest:
-    """Return the Job of one attempt. Its state is in `n_state_parts` Secrets; its container runs `module`."""
+    """Return the Job of one attempt. Its container runs `module`; its state is in `n_state_parts` Secrets."""
     items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in run.files]}
     for content, path in ((CODE, CODE), (content_of(worker), "worker")):
         for i, (number, file) in enumerate(run.places.get(content, ())):
@@ -118,7 +119,7 @@ def job(
     }
     patched_template = patched(template, run.settings.pod_patch)
     metadata = run.metadata(name, **ours)
-    # Kueue looks for its labels there.
+    # Kueue looks for its labels on the Job.
     metadata["labels"] |= patched_template["metadata"]["labels"]
     return {
         "apiVersion": "batch/v1",

@@ -1,4 +1,4 @@
-"""A run on a cluster: names of its objects, of their labels and annotations, and of a pod's folders. Pure.
+"""A run on a cluster: the names of its objects, their labels and annotations, and a pod's folders. Pure.
 
 program "My Program"     run      my-program-3f9a02c1      a Service: <worker>.<run> is a worker's DNS name
 worker  trainer-0.1      host     trainer-0-1              at most 63 characters, or cut, with a hash
@@ -30,18 +30,18 @@ RECORD = "launchpad/record"
 """The annotation of the root Secret with the record of the run."""
 
 COMMANDS = "launchpad/orders"
-"""The annotation by which the launcher sends commands to a pod. The pod has it as a file in `MOUNTED`."""
+"""The annotation with which the launcher sends commands to a pod. The pod sees it as a file in `MOUNTED`."""
 
 MOUNTED = "/launchpad/given"
 WRITABLE = "/launchpad/run"
 STATE = "/launchpad/state"
-"""Folders of a pod: its input, its writable folder, and the state, which a volume may keep."""
+"""Folders of a pod: its input, its writable folder, and its state, which a volume may keep."""
 
 STATE_VOLUME = "/launchpad/states"
-"""The folder of a pod with the volume in which a launch with `state=` saves."""
+"""The folder at which a pod mounts the volume for a launch with `state=`."""
 
 STATE_LOCK = "launchpad/state-lock"
-"""The label of pods that names the Secret by which their run holds its state folder."""
+"""The label of pods with the name of the Secret by which their run holds its state folder."""
 
 CODE = "code"
 """The content with the user's project."""
@@ -80,11 +80,11 @@ class Run:
     Attributes:
         name: The name that `run_name` returns.
         places: The Secrets and files of each content.
-        owner: The owner of objects made from now on: the root, once that exists.
+        owner: The owner of objects made from now on: the root, once there is one.
         files: The files of the root that each pod gets.
-        python_flags: The flags of a worker's interpreter, as those of the script's.
-        hash_seed: The hash seed of all workers; empty: any.
-        state: The folder in the settings' volume in which workers save, or a URL; empty: nothing is kept.
+        python_flags: The flags of a worker's interpreter, the same as the script's.
+        hash_seed: The hash seed of all workers; empty means any.
+        state: The folder in the settings' volume in which workers save, or a URL; empty if nothing is kept.
     """
 
     program: str
@@ -126,7 +126,8 @@ def run_name(program: str, run_id: str) -> str:
     """Return the name of a run. The names of all its objects begin with it.
 
     Args:
-        run_id: The id that tells it from other runs of the program. Only its first 8 characters count.
+        run_id: The id that distinguishes this run from others of the program. Only its first 8 characters
+            count.
     """
     prefix = _NO_DNS.sub("-", program.lower()).strip("-")[:_PROGRAM].strip("-") or "program"
     # The name of a Service must begin with a letter.
@@ -158,7 +159,7 @@ def labels_of(worker: WorkerPlan) -> dict[str, str]:
 
 
 def state_places(worker: WorkerPlan, state: str, folder: str) -> StatePlaces:
-    """Return where a worker in its pod finds its saved state and saves it. `folder` is its own directory."""
+    """Return the places of a worker's state in its pod. `folder` is the worker's own directory."""
     if not state or is_url(state):
         saved = f"{state.rstrip('/')}/{worker.name}" if state else folder
         return StatePlaces(folder, saved, is_kept=bool(state))

@@ -3,8 +3,8 @@
 A patch is merged:
 
     dict into dict     key by key; None removes a key
-    list into list     of dicts with names: by name, else added; any other list is replaced
-    all else           replaced
+    list into list     dicts with names are merged by name, or added; any other list is replaced
+    anything else      replaced
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def pod_spec(
 
 
 def worker_container(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the worker's container of a pod. A patch may have added others."""
+    """Return the worker's container of a pod. A patch may have added other containers."""
     container: dict[str, Any] = next(c for c in spec["containers"] if c["name"] == CONTAINER)
     return container
 
@@ -94,7 +94,7 @@ def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[
         "image": run.settings.image,
         "command": [*interpreter, "-m", module, str(attempt)],
         **({"env": [{"name": HASH_SEED, "value": run.hash_seed}]} if run.hash_seed else {}),
-        # Limits are requests, too: a worker gets what it asks for, no less and no more.
+        # Limits are requests, too, so a worker gets what it asks for, no less and no more.
         "resources": {"limits": limits, "requests": dict(limits)} if limits else {},
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
@@ -117,8 +117,8 @@ def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[
 def _affinity(run: Run, worker: WorkerPlan) -> dict[str, Any]:
     """Return the affinity that puts a pod near the others of its group, or away from them.
 
-    A strict placement is required, any other is a preference. The processes of a colocation are pods of one
-    node, and not containers of one pod, because each must be able to restart by itself.
+    A strict placement is a requirement, any other is a preference. The processes of a colocation are pods on
+    one node, not containers of one pod, because each must be able to restart by itself.
     """
     placement = worker.resources.placement
     label = names.GROUP

@@ -7,14 +7,14 @@ The worker is a process of its own, as in `local_mp`. So it can be killed like a
 report how it ended, send its state and write its stacks. When the worker has ended, the container ends, too.
 Its exit code says whether the worker failed.
 
-The container's first process is the forkserver itself. Since it forks, it has no other thread: all that it
-waits for is in one selector, that of `ForkServer`, and between the turns of that loop it reads the log and
-the commands. There is no subreaper process. If this process is killed, the worker ends itself, and all else
-ends with the container.
+The container's first process is the forkserver itself. Since it forks, it has only one thread. Everything
+that it waits for is in the selector of `ForkServer`, and between the turns of that loop it reads the log and
+the commands. There is no subreaper process. If this process is killed, the worker ends itself, and everything
+else ends with the container.
 
-Readiness is an open port, which a kubelet probes. It isn't gRPC's health check, because only clusters from
-1.24 on have that, and the image would need grpcio. It isn't a command, because each would be one more process
-in the container, and the image would need the command.
+Readiness is an open port, which a kubelet probes. gRPC's health check would work only on clusters from 1.24
+on, and the image would need grpcio. With a command, each probe would be one more process in the container,
+and the image would need the command.
 
 The launcher's commands are in the file that the cluster makes of an annotation.
 """
@@ -81,13 +81,13 @@ class ReadinessPort:
     _listener: socket.socket | None = None
 
     def open(self) -> None:
-        """Open the port until the process ends. OSError: another process has it."""
+        """Open the port until the process ends. Raise OSError if another process has it."""
         if self._listener is None:
             self._listener = socket.create_server(("", READY_PORT))
             self._listener.setblocking(False)
 
     def answer(self) -> None:
-        """Close the connections of probes, so that there is room for the next."""
+        """Close the connections of probes, so that there is room for the next ones."""
         while self._listener is not None:
             try:
                 self._listener.accept()[0].close()
@@ -104,7 +104,7 @@ class CommandFile:
         self._commands = PodCommands()
 
     def read(self) -> PodCommands:
-        """Return the commands. While the file is being replaced, return the last ones."""
+        """Return the commands. While the file is being replaced, return the commands read before."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             status = os.stat(self._path)
             version = (status.st_ino, status.st_mtime_ns, status.st_size)
@@ -120,7 +120,7 @@ class Folders(NamedTuple):
     Attributes:
         mounted: The folder with its input.
         writable: The folder where it may write.
-        state: The folder where its worker leaves state for the next attempt.
+        state: The folder where its worker leaves its state for the next attempt.
     """
 
     mounted: Path
@@ -154,7 +154,7 @@ class WorkerPod:
         Raises:
             InChild: this is the forked process that becomes the worker.
         """
-        # The forked process would print the rest of the buffer again.
+        # Otherwise the forked process would print the rest of the buffer again.
         sys.stdout.flush()
         os_process.ignore_terminal()
         os_process.become_subreaper()
@@ -168,7 +168,7 @@ class WorkerPod:
             config, pickle.loads(pod_input.unpacked(mounted, "worker"))
         )
         self._workers.execute(StartWorker(self._name, self._attempt))
-        # After the start, because the forkserver passes it on only to a worker that runs.
+        # Send this after the start, because the forkserver passes it on only to a worker that runs.
         self._workers.send(AddressesChanged(endpoints))
         while self._ended is None:
             self._print_log()
@@ -211,7 +211,8 @@ class WorkerPod:
         for name, endpoint in worker.endpoints.items():
             port = endpoint.rpartition(":")[2]
             endpoints[name] = f"tcp:0.0.0.0:{port}" if endpoint.startswith("tcp:") else endpoint
-        # The device plugin may name the GPUs. If not, number them: this container has no others.
+        # The device plugin may name the GPUs. If it doesn't, number them, because this container has no
+        # others.
         gpus = tuple(str(i) for i in range(int(worker.resources.gpus)))
         visible = os.environ.get(VISIBLE)
         if worker.resources.gpus and visible:
@@ -235,7 +236,7 @@ class WorkerPod:
             can_move=True,
             known_as=worker.endpoints,
         )
-        # It needn't import modules of launchpad before the fork, because it forks only once.
+        # This forkserver needn't import modules of launchpad before the fork, because it forks only once.
         launch = LaunchPlan(config.program, config.launch_type, (plan,))
         keys = config.keys.entries()
         length = worker_specs.write(file, launch, [spec], run, config.origin, keys)
@@ -270,7 +271,7 @@ class WorkerPod:
         if isinstance(report, Ended):
             self._ended = report
         elif isinstance(report, ProcessStarted):
-            # It isn't sent on, because the pid means nothing outside the pod.
+            # Don't send this on, because the pid means nothing outside the pod.
             self._pid = report.pid
         else:
             if isinstance(report, Ready):
@@ -289,7 +290,7 @@ class WorkerPod:
             self._workers.execute(KillWorker(self._name))
         commands = self._command_file.read()
         before = self._commands
-        # If the worker has not started, leave the command to crash it for later.
+        # If the worker has not started, keep the command to crash it for later.
         self._commands = commands if self._pid else replace(commands, crash=False)
         for worker in {*commands.gone, *before.gone}:
             if commands.gone.get(worker, "") != before.gone.get(worker, ""):
@@ -345,7 +346,7 @@ def main(attempt: int) -> NoReturn:
         sys.stdout.flush()
         os._exit(outcome.exit_status(end) if end.is_failure else 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # A worker may have another $TMPDIR.
+    # The worker may have another $TMPDIR.
     tempfile.tempdir = None
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     worker_process.become_worker(*inheritance)

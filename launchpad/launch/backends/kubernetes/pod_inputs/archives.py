@@ -1,12 +1,12 @@
 """The user's project and a worker's state directory, as archives for pods.
 
-The project is a zip with all that pods import and no image has. It is the same for the same files. A state
-directory is a tar on its way from one attempt to the next, which is another pod:
+The project is a zip with all modules that pods import and no image has. The same files always give the same
+zip. A state directory is a tar, which is sent from one attempt to the next, in another pod:
 
     pod ── as messages, when the worker has ended ──▶ launcher ── as Secrets ──▶ the next pod
 
 This needs a pod that outlives its worker. If the pod is deleted, or its node dies, the state is lost. If the
-user has mounted a volume in that place, it is left alone.
+user has mounted a volume at the state directory, launchpad leaves the volume alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def zipped(folder: Path) -> bytes:
     launchpad, which is in the image.
 
     Raises:
-        DefinitionError: the zip is too large; it lists the largest files.
+        DefinitionError: the zip is too large; the text lists the largest files.
     """
     paths = [path for path in sorted(folder.glob("*.py")) if path.is_file()]
     for name in sorted({name.partition(".")[0] for name in sys.modules} - {_OURS}):
@@ -79,7 +79,7 @@ def is_empty(folder: Path) -> bool:
 
 
 def packed(folder: Path) -> bytes:
-    """Return the files of a folder as a tar; empty if there are no files. OSError: they can't be read."""
+    """Return a folder's files as a tar; empty if there are no files. Raise OSError if they can't be read."""
     if is_empty(folder):
         return b""
     file = io.BytesIO()

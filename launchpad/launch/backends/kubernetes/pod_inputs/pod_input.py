@@ -1,8 +1,9 @@
-"""The input of a pod: bytes that are packed into as few Secrets as possible, none larger than a MiB.
+"""The input of a pod: bytes that are packed into as few Secrets as possible, each of at most a MiB.
 
 payload ──compressed──▶ [part-000, part-001, …] ──one projected volume──▶ files of one folder ──▶ payload
 
-There are few Secrets because a kubelet requests each of them by itself, and waits long between two requests.
+There should be few Secrets because a kubelet requests each one separately, and waits long between two
+requests.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from launchpad.launch.backends import launcher_info
 from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets
 
 PART_BYTES = 1_000_000
-"""The most bytes of content in a Secret, which may have 1,048,576 bytes. The rest is for its names."""
+"""The most bytes of content in a Secret, which may have 1,048,576 bytes. The rest is for names."""
 
 VERSIONS = "versions"
 SHARED = "shared"
@@ -35,7 +36,7 @@ VERSION_HINT = (
 
 
 def packed(content: bytes) -> list[bytes]:
-    """Return a content as compressed parts. They are the same for the same content."""
+    """Return a content as compressed parts. The same content always gives the same parts."""
     compressed = zlib.compress(content, 6)
     return [compressed[i : i + PART_BYTES] for i in range(0, len(compressed), PART_BYTES)]
 
@@ -83,7 +84,7 @@ class RunConfig:
     Attributes:
         places: Address name → its endpoint for other pods.
         grace_s: How long a worker may take to stop.
-        state: The folder or URL in which workers save; empty: nothing is kept.
+        state: The folder or URL in which workers save; empty if nothing is kept.
     """
 
     program: str
@@ -100,6 +101,6 @@ class RunConfig:
 
 
 def mismatch(mounted: Path) -> str:
-    """Return a sentence with the versions in which this pod differs from the launcher; empty if in none."""
+    """Return a sentence with the versions that differ between pod and launcher; empty if all agree."""
     differs = launcher_info.differences(json.loads((mounted / VERSIONS).read_text()))
     return f"the image is not like the launcher: {differs}" if differs else ""
