@@ -187,7 +187,8 @@ def launch(
     name = registry.launch_type_name(launch_type)
     _warn_of_a_flag_without_effect(name)
     _open_standard_streams()
-    # Set this before a process is started early, because that process takes over the settings of `logging`.
+    # Set the level before a process is started early, because that process takes over the settings of
+    # `logging`.
     own_log.set_level(_log_level().upper())
     with registry.started_early(name) as early:
         # The code below imports a lot. The process that was started early does so at the same time.
@@ -259,7 +260,7 @@ def _replaces_threads() -> str:
 
 
 def _importer() -> str:
-    """Describe this process if it should only import the code that now launches; else return an empty text.
+    """Describe this process if it merely imports the code that launches; else return an empty text.
 
     A process that a program started imports the program's code. If that import launched the program again,
     the new processes would launch it once more, without end.

@@ -161,7 +161,7 @@ class LaunchPlan:
 
     Attributes:
         workers: The workers, in the order in which they are started.
-        uids: Address uid → address name. With it, a handle in the launching script finds its endpoint.
+        uids: Address uid → address name. Through it, a handle in the script finds its endpoint.
         client_options: Address name → the options that its node sets for clients.
         modules: Modules of launchpad that workers need. A forkserver imports them once.
         state: The path or URL of the folder in which workers save their state; empty for a folder beside the
@@ -180,7 +180,7 @@ class LaunchPlan:
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """The modules that must be imported before some worker is forked."""
+        """The modules that must be imported before workers are forked."""
         return tuple(dict.fromkeys(m for w in self.workers for m in w.process.preload))
 
     @property

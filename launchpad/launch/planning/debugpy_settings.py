@@ -4,8 +4,8 @@ debugpy debugs the workers if it debugs the launching script.
 
 To follow a script into a new process, debugpy rewrites the process's command, and has threads and a socket in
 the process. The forkserver may have neither, so debugpy must leave it alone. Instead, a worker connects to
-the script's adapter. The adapter tells the client (VS Code) about this process to attach to, as about any
-other.
+the script's adapter. The adapter tells the client (VS Code) that there is a process to attach to, as it does
+for any other.
 
     script ══ adapter ══ client            attach: breakpoints
     worker ══════╝ ╚════ client            debugpyAttach, attach: breakpoints ──▶ import, run

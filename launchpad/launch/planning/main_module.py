@@ -1,4 +1,4 @@
-"""The `__main__` of a worker's process: the parts of the launching script's that the worker uses.
+"""The `__main__` of a worker's process: the part of the script's `__main__` that the worker uses.
 
     launcher   MainModule.of_script()   the script's name, and the source of what it defines
     worker     install()                an empty `__main__` with that name, for courier's by_value to fill
