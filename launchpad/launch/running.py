@@ -135,7 +135,7 @@ class Running:
             running._publish(output, undo)
         except BaseException:
             if runner is not None and runner.thread.ident is not None:
-                # # The runner's thread closes everything.
+                # The runner's thread closes everything.
                 inbox.put(StopRequest("its launch was interrupted", at_once=True))
             else:
                 with contextlib.suppress(Exception):

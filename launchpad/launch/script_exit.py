@@ -119,7 +119,7 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
     code_of_signal = _exit_code
 
     def ask(at_once: bool) -> bool:
-        """Ask programs to stop, the second time at once. Return True if all had been told: at once."""
+        """Ask programs to stop, the second time at once. Return True if they can't be asked for more."""
         runs = _open_runs()
         can_do_no_more = bool(runs) and all(running.skips_grace for running in runs)
         for running in runs:

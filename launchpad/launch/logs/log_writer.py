@@ -4,13 +4,13 @@
     C, subprocesses ───────────────▶ 1 and 2 ────────┼──▶ learner-0.log
     faulthandler ──────────────────▶ one of our own ─┘
 
-A process writes to the file itself, so nothing is lost if it is killed. So a separate thread has to check the
-log's size. The thread does so every second, and sooner if the log grows quickly. It rotates the log between
-two lines of Python's streams. Otherwise a line that is written in pieces, as by print() under
-PYTHONUNBUFFERED, would be in two files. If all output comes through write(), the size is checked after each
-line instead.
+A process writes to the file itself, so nothing is lost if it is killed. Its log's size is checked by a
+separate thread, every second, and sooner if the log grows quickly. The thread rotates the log between two
+lines of Python's streams. Otherwise a line that is written in pieces, as by print() under PYTHONUNBUFFERED,
+would be in two files. If all output comes through write(), the size is checked after each line instead.
 
-A rotation moves the log's descriptors to a new file, so that all streams over these descriptors stay.
+A rotation moves the log's descriptors to a new file, so that all streams over these descriptors go on
+working.
 
 A worker's output is not part of its work: a program that has trained for a week must not fail at a print()
 because a disk is full.

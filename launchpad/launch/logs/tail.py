@@ -37,7 +37,7 @@ class _LogPosition:
     path: str
     offset: int = 0
     beginning: bytes = b""
-    """The first bytes of the file, since a new file may get the inode of a deleted one."""
+    """The first bytes of the file, to recognise it: a new file may get the inode of a deleted one."""
     is_another: bool = False
 
     def read(self, most: int = _CHUNK) -> bytes:

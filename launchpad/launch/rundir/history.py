@@ -24,7 +24,7 @@ from launchpad.telemetry.edge_stats import Edges, EdgeStats
 
 NAME = "history.json"
 KEPT_ATTEMPTS = 50
-"""The number of attempts, the last ones, that are kept of each worker."""
+"""The number of last attempts that are kept of each worker."""
 
 _KEPT_LINES = 40
 

@@ -171,8 +171,8 @@ class Inquiries:
         deadline = recording.until_s + timeout_s
         with self._lifetime.changed:
             try:
-                # If all workers report or end before the time is up, no report wakes this thread when it is
-                # up.
+                # If all workers report or end before the time is up, no report wakes this thread at that
+                # moment.
                 while not (self._lifetime.done.is_set() or recording.is_complete()):
                     now = time.monotonic()
                     if now >= deadline:
@@ -183,7 +183,7 @@ class Inquiries:
                 self._recordings = [r for r in self._recordings if r is not recording]
         return recording
 
-    # # The methods below are called in the runner's thread, with the lock held.
+    # The methods below are called in the runner's thread, with the lock held.
 
     def ask(self, request: CountsRequest) -> list[Decided]:
         """Return the commands that ask all running workers for their counts."""

@@ -1,11 +1,11 @@
 """The way to stop workers, at the end of the program or to restart them: request → wait → kill.
 
 Groups are asked to stop one after another, in reverse order of start. The next group is asked when the group
-before it has ended. If that takes more than a moment, it is asked anyway, since the group before it may be
-waiting for one of its servers. Some workers stop last, because their callers never learn that they have gone.
-They are asked when all other workers have ended, or when half of the others' longest grace period is over. A
-worker that has not ended at the end of its grace period is killed. For workers that stop last, this period
-begins when they are asked.
+before it has ended. If that takes more than a moment, the next group is asked anyway, since the group before
+may be waiting for a server of the next one. Some workers stop last, because their callers never learn that
+they have gone. They are asked when all other workers have ended, or when half of the others' longest grace
+period is over. A worker that has not ended at the end of its grace period is killed. For workers that stop
+last, this period begins when they are asked.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ from launchpad.runtime.watermarks import COUNTS, RESTARTED
 _log = logging.getLogger("launchpad.supervision")
 
 _STALE_WAIT_S = 2.5
-"""Seconds for which a constructor counts as waiting after it last reported so. While it waits, it reports so
-every second."""
+"""Seconds for which a constructor counts as waiting after its last report that it waits. While it waits, it
+reports this every second."""
 
 
 _LATE_S = 1.0
@@ -271,7 +271,7 @@ class Supervisor:
         return all(worker.state is State.ENDED for worker in self.workers.values())
 
     def _start_attempt(self, worker: WorkerState, now: float) -> list[Decided]:
-        """Start a worker's next attempt, and tell it which workers are gone, as earlier attempts know."""
+        """Start a worker's next attempt. From the second one on, tell it which workers are gone."""
         worker.next_attempt(now)
         self._barriers.restarted(worker)
         commands: list[Decided] = [StartWorker(worker.name, worker.attempt)]

@@ -150,8 +150,8 @@ def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
 
     Args:
         is_limited: True if the process has a memory limit. Some messages mean a lack of memory only then.
-            They have other causes as well: a library that cannot be mapped may be in a place where nothing
-            may be executed, and threads have a limit of their own.
+            Without a limit, they have other causes: a library that cannot be mapped may be in a place where
+            nothing may be executed, and threads have a limit of their own.
     """
     for cause in _causes(error):
         if isinstance(cause, BaseExceptionGroup):

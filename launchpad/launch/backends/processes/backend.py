@@ -187,7 +187,7 @@ class ForkedWorkers(Workers):
             attempt.phase = "import"
             self._report(message)
         elif isinstance(message, Ended):
-            # # The worker could not get a process.
+            # The worker could not get a process.
             end = message.outcome
             self._end(end.worker, lambda attempt: end)
         elif isinstance(message, messages.ChildExited):

@@ -257,7 +257,7 @@ class ForkServer:
         for child in children:
             process = processes.get(child.pid)
             if process is None:
-                # # This child was adopted, and is no worker.
+                # This child was adopted, and is no worker.
                 continue
             process.pipe.drain()
             process.pipe.close()

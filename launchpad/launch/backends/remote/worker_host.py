@@ -15,11 +15,10 @@ these reasons:
    a lock during the fork, that lock would stay locked in the copy. So the forkserver, which has a single
    thread, forks them.
 2. When a Ray worker ends by itself, for example because its driver has died, it first kills its direct
-children (`kill_child_processes_on_worker_exit`), and no other processes. If the forkserver were that child,
-it would end with the actor, and leave behind the sockets and all processes that had left the worker by a
-double fork.
-   So the direct child is the subreaper. If Ray kills the subreaper, the forkserver notices the actor's end
-   and ends all that is below it. If the forkserver is killed, the subreaper does so.
+   children (`kill_child_processes_on_worker_exit`), and no other processes. If the forkserver were that
+   child, it would end with the actor, and leave behind the sockets and all processes that had left the worker
+   by a double fork. So the direct child is the subreaper. If Ray kills the subreaper, the forkserver notices
+   the actor's end and ends all that is below it. If the forkserver is killed, the subreaper does so.
 
 All methods run in one event loop, and none waits for the worker. Calls may arrive in any order, so the
 launcher numbers the commands whose order matters.

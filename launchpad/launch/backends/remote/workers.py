@@ -206,7 +206,7 @@ class HostedWorkers(Workers):
         host_spec = HostSpec(
             spec, self._launcher, self._run.run_id, self._plan.modules, self._plan.state
         )
-        # Each buffer is a separate argument, so that a host can get it only once.
+        # Each buffer is a separate argument, so that it need be sent to a host only once.
         buffers = map(self._shared, own.payload.buffers)
         self._call_host(handle, "open", host_spec, self._keys, *buffers)
 
