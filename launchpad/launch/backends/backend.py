@@ -121,8 +121,7 @@ class Backend(abc.ABC):
     """The size of the largest executable that the backend carries to a worker, in bytes."""
 
     starts_with_all_payloads = False
-    """True if `create_workers` puts all payloads where workers find them, so the plan isn't read later.
-    """
+    """True if `create_workers` puts all payloads where workers find them: the plan isn't read later."""
 
     can_attach = False
     """True if `launchpad attach` reaches its workers."""

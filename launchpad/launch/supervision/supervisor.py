@@ -209,8 +209,8 @@ class Supervisor:
     def restart(self, name: str, reason: str, now: float) -> list[Decided]:
         """Begin to restart a worker and all that its policy restarts with it, unless the program stops.
 
-        Workers that wait for a restart wait no longer, and workers that have ended are started too. Such a
-        restart follows no failure, and no policy counts it.
+        Workers that wait for a restart wait no longer, and workers that have ended are started too. A restart
+        of this kind is not a failure, and no policy counts it.
         """
         if self.is_stopping:
             return []

@@ -26,7 +26,7 @@ class State(StrEnum):
     STOPPING = "stopping"
     ENDED = "ended"
     RESTARTING = "restarting"
-    """The worker has ended. It starts again at its time, if the others of the restart have ended too."""
+    """The worker has ended. It starts again when it is time and the others of the restart have ended."""
 
 
 class KillReason(StrEnum):

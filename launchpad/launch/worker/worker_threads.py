@@ -47,7 +47,7 @@ class WorkerThread:
     context: RunContext
     is_given_up: bool = False
     ends: list[Outcome] = field(default_factory=list)
-    """The outcomes that the attempt itself has noted, and whatever gave it up. The first one counts."""
+    """The outcomes noted for the attempt, by itself and by what gave it up. The first one counts."""
 
     def stacks(self) -> str:
         """Return what the thread is doing, and what the threads that it has started are doing."""

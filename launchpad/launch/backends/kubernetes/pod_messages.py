@@ -182,7 +182,7 @@ LargeEvent = Returned | EdgesCounted | SpansRecorded
 
 
 def event_chunks(event: LargeEvent) -> list[Chunk]:
-    """Return the messages with an event that may be large. Replace too large a result by an error."""
+    """Return the messages with an event that may be large. A result that is too large becomes an error."""
     content = zlib.compress(pickle.dumps(event, protocol=5), 1)
     if isinstance(event, EdgesCounted):
         return chunks(EDGES, content)

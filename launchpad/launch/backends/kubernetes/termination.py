@@ -76,7 +76,7 @@ class Terminator:
             self._delete(attempt)
 
     def kill(self, attempt: PodAttempt, *, at_once: bool) -> None:
-        """Kill the worker. Unless `at_once`, ask a running pod to do so, because the pod logs the stacks."""
+        """Kill the worker. Unless `at_once`, let a running pod do so, because the pod logs the stacks."""
         attempt.asked = True
         attempt.killed = True
         if attempt.follower is not None and not at_once:
@@ -86,7 +86,7 @@ class Terminator:
             self._end_pod(attempt)
 
     def send_commands(self, attempt: PodAttempt, new: Mapping[str, Any]) -> None:
-        """Add commands, and send all commands to the pod, twice. A pod gets earlier ones when it starts."""
+        """Add commands, and send all of them to the pod, twice. A pod that starts later gets them then."""
         attempt.commands = replace(attempt.commands, **new)
         commands = attempt.commands
 

@@ -24,8 +24,7 @@ from launchpad.launch.plan import WorkerPlan
 
 _MODULE = "launchpad.launch.backends.kubernetes.pod"
 _TTL_S = 7 * 86400
-"""Seconds after which the cluster deletes an ended Job, in case its launcher was killed and can't delete it.
-"""
+"""Seconds after which the cluster deletes an ended Job, if its launcher was killed and can't delete it."""
 
 
 def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "root") -> Manifest:

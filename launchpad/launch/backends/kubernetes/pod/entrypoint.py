@@ -12,9 +12,9 @@ that it waits for is in the selector of `ForkServer`, and between the turns of t
 the commands. There is no subreaper process. If this process is killed, the worker ends itself, and everything
 else ends with the container.
 
-Readiness is an open port, which a kubelet probes. gRPC's health check would work only on clusters from 1.24
-on, and the image would need grpcio. With a command, each probe would be one more process in the container,
-and the image would need the command.
+Readiness is an open port, which a kubelet probes, and not gRPC's health check or a command. Only clusters
+from 1.24 on have that health check, and the image would need grpcio. With a command, each probe would be one
+more process in the container, and the image would need the command.
 
 The launcher's commands are in the file that the cluster makes of an annotation.
 """
