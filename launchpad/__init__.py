@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from launchpad.launch import excepthook
 
-# Installed before anything else, so that it covers the rest of the import.
+# Install it before anything else, so that it covers the rest of the import.
 excepthook.install()
 # ruff: noqa: E402
 

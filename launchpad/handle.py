@@ -68,7 +68,7 @@ class Handle(Dereferenceable[ClientT]):
     def __init__(self, node: GraphNode) -> None:
         self.node = node
 
-    # Hidden from type checkers, which would otherwise accept any method of a handle.
+    # Hide this from type checkers, which would otherwise accept any method of a handle.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:

@@ -32,7 +32,7 @@ def install() -> None:
     private: Any = threading
     sys_exit = sys.exit
     shutdown = private._shutdown
-    statuses: dict[int, object] = {}  # thread → what it called `sys.exit` with last
+    statuses: dict[int, object] = {}  # thread → the last argument that it gave to `sys.exit`
 
     @functools.wraps(sys_exit)
     def exit_with(status: Any = None, /) -> NoReturn:

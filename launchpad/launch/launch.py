@@ -191,7 +191,7 @@ def launch(
     # `logging`.
     own_log.set_level(_log_level().upper())
     with registry.started_early(name) as early:
-        # The code below imports a lot. The process that was started early does so at the same time.
+        # The code below imports a lot. The process that was started early imports at the same time.
         from launchpad.launch.planning import planner
 
         backend = registry.backend_of(name, options)

@@ -154,7 +154,7 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
         # Only the interpreter is left to interrupt, and it would print where it was.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if _exit_code or _left_threads():
-        # Registered last, so that it is called first.
+        # Register this last, so that it is called first.
         atexit.register(_exit)
 
 

@@ -78,7 +78,7 @@ class Threads(LocalBackend):
 
 
 class TestThreads(Threads):
-    """`test_mt`: the same, for unit tests."""
+    """`test_mt`: the same as `local_mt`, for unit tests."""
 
     __test__ = False  # pytest would take it for a test case
     is_test = True

@@ -68,7 +68,7 @@ def _from_library(nvml: Any) -> list[Device]:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             gpu = _describe(nvml, index, handle)
             is_divided = False
-            with contextlib.suppress(nvml.NVMLError):  # it cannot be divided
+            with contextlib.suppress(nvml.NVMLError):  # the GPU cannot be divided
                 is_divided = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
             if not is_divided:
                 devices.append(gpu)

@@ -83,7 +83,7 @@ class LossyWriter(io.BufferedWriter):
                 self._try(super().write, data)
                 if self.is_unbuffered:
                     self.flush()
-            except RuntimeError:  # in a signal's handler
+            except RuntimeError:  # raised in a signal handler
                 self._try(lambda: os.write(self._fd, data))
             last = bytes(memoryview(data)[-1:])
             if last:

@@ -146,7 +146,7 @@ class Tail:
             if inode == self._inode and not has_shrunk:
                 return size
             full = [n for n in log_files.numbers(self._log) if n >= self._number]
-            if _inode_and_size(self._live.path)[0] != inode:  # it has just been rotated
+            if _inode_and_size(self._live.path)[0] != inode:  # the log has just been rotated
                 continue
             # The part that was read so far is the first of the full ones, if it still exists.
             parts = {n: _LogPosition(f"{self._live.path}.{n}") for n in full}

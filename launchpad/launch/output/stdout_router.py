@@ -51,7 +51,7 @@ class ThreadStdout(threading.local):
     original: TextIO | None
     """None if its descriptor was closed when Python started. Then text for this stream is lost."""
 
-    def __post_init__(self) -> None:  # in each thread that comes to use it
+    def __post_init__(self) -> None:  # called in each thread that uses the stream
         if self.original is not None and threading.current_thread() is threading.main_thread():
             vars(self)["flush"] = self.original.flush
 

@@ -66,7 +66,7 @@ def capture(script: str) -> bytes:
     for name in all_flags:
         value = all_flags[name].value
         if name in own or value != all_flags[name].default:
-            with contextlib.suppress(Exception):  # it cannot be pickled
+            with contextlib.suppress(Exception):  # the value cannot be pickled
                 cloudpickle.dumps(value)
                 (flag_values.own if name in own else flag_values.values)[name] = value
     return cloudpickle.dumps(flag_values)  # type: ignore[no-any-return]

@@ -100,7 +100,7 @@ def _description(operation: int, made_by: Any, arguments: Any) -> str:
         return f"an object of {_name(arguments[0])}"
     if made_by is by_value.make:
         return f"the class {next(argument for argument in arguments if isinstance(argument, str))}"
-    if module == by_value.__name__ and arguments:  # it was made, and is given its state
+    if module == by_value.__name__ and arguments:  # the object was made, and now gets its state
         return _name(arguments[0])
     return f"what {_name(made_by)} returns"
 

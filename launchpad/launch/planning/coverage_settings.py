@@ -70,7 +70,7 @@ class CoverageSettings:
                 measurement.set_option(name, value)
             measurement.set_option("run:disable_warnings", _OF_THE_SCRIPT)
             measurement.start()
-        except Exception as error:  # it is not installed here, or is another version
+        except Exception as error:  # coverage is not installed here, or is another version
             why = f"{type(error).__name__}: {error}"
             print(f"coverage does not measure this worker: {why}", file=sys.stderr)
             return

@@ -65,7 +65,7 @@ class DebugpySettings:
                 setup.get("access-token"),
                 setup.get("client-access-token"),
             )
-        except Exception:  # it is another version
+        except Exception:  # debugpy is another version
             return None
 
     def apply(self) -> None:

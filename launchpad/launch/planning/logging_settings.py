@@ -67,7 +67,7 @@ class HandlerSettings:
             return None
         try:
             parts = by_value.dumps((handler.formatter, handler.filters), 5, into_main=True)
-        except Exception:  # whatever a formatter of the user's raises
+        except Exception:  # a user's formatter may raise anything
             return None
         return cls(kind, handler.level, parts, path, encoding)
 
@@ -119,7 +119,7 @@ class LoggerSettings:
         propagates = logger.propagate or len(settings) < len(logger.handlers)
         filters = b""
         if logger.filters:
-            with contextlib.suppress(Exception):  # whatever a filter of the user's raises
+            with contextlib.suppress(Exception):  # a user's filter may raise anything
                 filters = by_value.dumps(logger.filters, 5, into_main=True)
         return cls(logger.name, logger.level, propagates, settings, logger.disabled, filters)
 
@@ -135,9 +135,9 @@ class LoggerSettings:
         for handler in self.handlers:
             try:
                 _add(logger, handler)
-            except Exception as error:  # also what a formatter of the user's raises
+            except Exception as error:  # also any error of a user's formatter
                 where = handler.path or handler.kind
-                if handler.kind == _FILE:  # else its lines would be lost
+                if handler.kind == _FILE:  # else the logger's lines would be lost
                     with contextlib.suppress(Exception):
                         _add(logger, replace(handler, kind=_STDERR))
                 why = f"{type(error).__name__}: {error}"

@@ -64,7 +64,7 @@ class LoguruSettings:
             common = {name: getattr(core, name) for name in _OF_CORE}
             handlers = [_described(handler) for handler in core.handlers.values()]
             packed = by_value.dumps(common, 5, into_main=True)
-        except Exception:  # it is another version, or the script's `extra` cannot be pickled
+        except Exception:  # loguru is another version, or `extra` cannot be pickled
             return None
         return cls(packed, tuple(handler for handler in handlers if handler is not None))
 
@@ -84,7 +84,7 @@ class LoguruSettings:
                 core.handlers = {**core.handlers, number: handler}
                 core.handlers_count = number + 1
                 core.min_level = min(core.min_level, handler.levelno)
-        except Exception as error:  # also what a patcher or a sink of the user's raises
+        except Exception as error:  # also any error of a user's patcher or sink
             print(
                 "loguru's logger is not set up here as it is in the script:"
                 f" {type(error).__name__}: {error}",

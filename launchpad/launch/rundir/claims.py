@@ -76,7 +76,7 @@ class Claim:
         """End the claim. If a process of the run has not ended yet, the claim ends with that process."""
         self.drop_inherited()
         with contextlib.suppress(LaunchError, OSError), claim_table():
-            pass  # opening the table sweeps it
+            pass  # opening the table removes ended claims
 
     def drop_inherited(self) -> None:
         """Close the lock in a forked child of the script, since the child may run longer than the script."""

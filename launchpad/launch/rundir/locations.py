@@ -85,7 +85,7 @@ def private_runtime_bases() -> list[Path]:
         except PermissionError as error:
             problems.append(private_directory.explained(error))
         except OSError:
-            continue  # it is not there
+            continue  # the base does not exist
     if problems and not private:
         raise LaunchError(
             f"runs are not looked for where others could have put them: {'; '.join(problems)}. Or set"

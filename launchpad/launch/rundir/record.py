@@ -198,7 +198,7 @@ def _records_in(base: Path) -> Iterator[RunRecord]:
         try:
             os.close(private_directory.open_private(directory))
         except OSError:
-            continue  # it is not the directory of a run
+            continue  # this is not the directory of a run
         record = read(directory)
         if record is not None:
             yield record

@@ -42,7 +42,7 @@ class Barriers:
     def left(self, worker: WorkerState, name: str, number: int) -> list[AnnounceWatermarks]:
         key = worker.plan.group, name
         waiting = self._waiting.get(key, {})
-        if waiting.get(worker.name) != number:  # it has passed in the meantime
+        if waiting.get(worker.name) != number:  # the worker has passed in the meantime
             return []
         absent = self._absent(worker.plan.group, waiting)
         del waiting[worker.name]

@@ -106,7 +106,7 @@ class _Throttle:
 
 
 def _with_next_start(worker: WorkerState, now: float) -> str:
-    next_start = worker.next_start  # it may begin just now
+    next_start = worker.next_start  # the start may begin just now
     return worker.name if next_start is None else f"{worker.name} {next_start.shown(now)}"
 
 

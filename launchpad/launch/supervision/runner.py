@@ -322,7 +322,7 @@ class Runner:
                     self._execute(self.supervisor.overdue(time.monotonic()))
         except BaseException as error:
             self.crash = error
-            if not isinstance(error, BrokenLauncher):  # else it has been printed
+            if not isinstance(error, BrokenLauncher):  # else the error has been printed
                 traceback.print_exc()
         finally:
             until_it_has_ended.close()
@@ -376,7 +376,7 @@ class Runner:
         if isinstance(message, Ended):
             end = message.outcome
             log = self._directory.log(end.worker, end.attempt)
-            if not end.log_path and log.exists():  # it may have had no process that wrote one
+            if not end.log_path and log.exists():  # there may have been no process to write one
                 lines = last_lines(log, _KEPT_LINES) if end.is_failure or end.hung else ()
                 end = replace(end, log_path=str(log), last_lines=lines)
             message = Ended(end)

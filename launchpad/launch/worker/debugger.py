@@ -106,7 +106,7 @@ class Debugger:
         if terminal is not None:
             is_busy = not terminal.is_reading
             terminal.close(f"\n{self._context.name} {why}\n")
-            if is_busy and thread is not None:  # it evaluates something
+            if is_busy and thread is not None:  # the thread evaluates something
                 self._raise_in(thread, KeyboardInterrupt)
 
     def wait_with(self, error: BaseException, outcome: Outcome) -> None:
@@ -144,7 +144,7 @@ class Debugger:
                 if self._ends:
                     return
                 pdb: AttachedPdb | None = self._session
-                if pdb is not None and pdb.is_left:  # its end is on its way
+                if pdb is not None and pdb.is_left:  # its end will be reported soon
                     pdb = None
                 self._at_breakpoint = threading.current_thread()
                 self._waits_with = f"is at breakpoint() in {place}"
@@ -247,7 +247,7 @@ class Debugger:
 
     def _raise_in(self, thread: threading.Thread, error: type[BaseException]) -> None:
         def throw(frame: FrameType) -> None:
-            if self._stands_in is thread:  # else it has gone on in the meantime
+            if self._stands_in is thread:  # else the thread has gone on in the meantime
                 raise error
 
         if self._is_main(thread):

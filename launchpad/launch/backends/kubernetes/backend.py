@@ -140,7 +140,7 @@ class Kubernetes(Backend):
 
 
 class TestKubernetes(Kubernetes):
-    """`test_kubernetes`: the same, for unit tests."""
+    """`test_kubernetes`: the same as `kubernetes`, for unit tests."""
 
     __test__ = False  # pytest would take it for a test case
     is_test = True

@@ -105,7 +105,7 @@ class Processes(LocalBackend):
 
 
 class TestProcesses(Processes):
-    """`test_mp`: the same, for unit tests."""
+    """`test_mp`: the same as `local_mp`, for unit tests."""
 
     __test__ = False  # pytest would take it for a test case
     is_test = True

@@ -104,7 +104,7 @@ def is_pending(pid: int, number: signal.Signals) -> bool:
 def children(of: int | str = "self") -> list[int]:
     """List a process's children, even adopted ones; by default ours. Empty if the kernel doesn't tell."""
     pids: list[int] = []
-    with contextlib.suppress(OSError):  # it has ended
+    with contextlib.suppress(OSError):  # the process has ended
         for thread in os.listdir(f"/proc/{of}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{of}/task/{thread}/children") as file:
                 pids += map(int, file.read().split())

@@ -110,7 +110,7 @@ class Ray(Backend):
 
 
 class TestRay(Ray):
-    """`test_ray`: the same, for unit tests."""
+    """`test_ray`: the same as `ray`, for unit tests."""
 
     __test__ = False  # pytest would take it for a test case
     is_test = True

@@ -44,7 +44,7 @@ class Spark(Backend):
 
 
 class TestSpark(Spark):
-    """`test_spark`: the same, for unit tests."""
+    """`test_spark`: the same as `spark`, for unit tests."""
 
     __test__ = False  # pytest would take it for a test case
     is_test = True

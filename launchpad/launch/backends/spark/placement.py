@@ -1,7 +1,7 @@
 """The choice of a task as the host of each worker, and the refusal of what a task can't give. Pure.
 
 1. The processes of a MultiProcessingColocation have one host.
-2. A worker that asks for CPUs or GPUs has a task to itself. Spark gives each task the same number of them.
+2. A worker that asks for CPUs or GPUs has a task to itself, with as many of them as Spark gives each task.
 3. All other workers take turns on the tasks that are left. If none is left, they take turns on all tasks.
 """
 

@@ -95,7 +95,7 @@ class TaskHost:
                 client: Any = launcher
                 with contextlib.suppress(StreamBroken):  # the launcher is gone
                     async for command in client.aio.join(job, self._task, self._ready):
-                        # Keep the buffers before the next command comes, which may refer to the same ones.
+                        # Keep the buffers before the next command comes, which may refer to the same buffers.
                         self._keep(command.arguments)
                         arguments = [self._received(argument) for argument in command.arguments]
                         full_command = replace(command, arguments=arguments)
@@ -151,7 +151,7 @@ class TaskHost:
         self, worker: str, spec: HostSpec, keys: RunSecrets, *buffers: LargeBuffer
     ) -> HostReady:
         former = self._hosts.get(worker)
-        if former:  # it is being ended
+        if former:  # the former host is being ended
             await former.close()
             self._given.pop(worker, None)
         n_gpus = math.ceil(spec.worker.plan.resources.gpus)

@@ -248,7 +248,7 @@ class Cluster:
         """End all reads, in whatever threads they are, and close all connections."""
         self._is_closed = True
         for response in list(self._streams):
-            with contextlib.suppress(OSError, AttributeError):  # it has just ended
+            with contextlib.suppress(OSError, AttributeError):  # the read has just ended
                 response.connection.sock.shutdown(socket.SHUT_RDWR)
         self._pool.clear()
         self._close()

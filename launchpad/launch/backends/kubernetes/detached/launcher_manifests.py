@@ -128,7 +128,7 @@ def run_of(spec: LauncherSpec, places: Places) -> Run:
 
 
 def _rights(run: Run, spec: LauncherSpec) -> list[Manifest]:
-    """Return a service account with the rights for a launch, but only for its own run's Secrets."""
+    """Return a service account with a launch's rights; it reads and deletes only its own run's Secrets."""
     v1 = {"apiVersion": f"{RBAC}/v1", "metadata": run.metadata(run.name)}
     own_secrets = [run.name, spec.submitter.run]
     if spec.plan.state and not is_url(spec.plan.state):
