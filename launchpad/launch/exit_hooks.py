@@ -1,6 +1,6 @@
 """Hooks that launchpad puts before the interpreter's own steps at the end of a script.
 
-    sys.exit(running)      counts as a last line that launches: absl calls it so for a script's
+    sys.exit(running)      counts as a last line that launches: absl calls it for a script that ends with
                            `app.run(lambda _: lp.launch(program))`.
     threading._shutdown    is called by the interpreter, by this name, when the last line has run. The hook
                            waits for programs first. Once the interpreter's own function has begun, modules

@@ -11,7 +11,7 @@ that is registered with atexit is called first.
 
 At its end, the interpreter ends each thread that a worker left running, in the middle of what the thread
 does. If that is C++ code, the C++ runtime calls `terminate` (exit code 134). So the script also exits at once
-if there are threads of this kind and the script's exit code is known: what `sys.exit` was given, or 0 if its
+if there are threads of this kind and its exit code is known. That is what `sys.exit` was given, or 0 if the
 last line was reached.
 
 Python 3.12.0 and 3.12.1 forbid new threads as soon as the last line has run, but programs in threads need new

@@ -9,10 +9,10 @@ A service manager may signal both a process and its process group, or signal twi
 SIGHUP that comes less than a second after one that counted belongs to the same request, and does not count.
 Ctrl-C comes from a person, and always counts.
 
-An exception from a handler would be raised wherever the main thread happens to be: between the note that the
-program stops and the request to stop it, or just outside the `try` that should catch the exception. So while
-the main thread waits, the handler itself asks the program to stop, and the exception comes when the wait is
-over.
+An exception from a handler would be raised wherever the main thread happens to be. That may be between the
+note that the program stops and the request to stop it, or just outside the `try` that should catch the
+exception. So while the main thread waits, the handler itself asks the program to stop, and the exception
+comes when the wait is over.
 """
 
 from __future__ import annotations

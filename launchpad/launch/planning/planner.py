@@ -6,8 +6,8 @@ The workers of a group get their options from the program, and from what launch 
     launch(resources={"actor": …})        ┘ counts, and replaces all that the group has
     launch(local_resources={"actor": …})    is added; no setting may be in both
 
-All mistakes that can be seen before the start are found here: handles of nodes that will not run, values that
-cannot be pickled, environment variables set twice, payloads too large for the backend.
+All mistakes that can be seen before the start are found here. Examples are handles of nodes that will not
+run, values that cannot be pickled, environment variables set twice, payloads too large for the backend.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _LEAST_RATE = 20
 
 
 def rate_of(n_workers: int) -> int:
-    """Return how many calls per second each worker records, and the script."""
+    """Return how many calls per second each worker records, and how many the script."""
     return max(_RATE // (n_workers + 1), _LEAST_RATE)
 
 
@@ -93,14 +93,17 @@ class Recording:
         self.changes.append(StateChange(worker.name, attempt, state, time.monotonic_ns(), why))
 
     def missing(self) -> dict[tuple[str, int], str]:
-        """Return how each attempt ended that was asked and has not reported; empty if it has not ended."""
+        """Return (worker, attempt) → how it ended, for attempts that were asked and have not reported.
+
+        The text is empty if the attempt has not ended.
+        """
         return {
             attempt: next((c.why for c in self.changes if c[:2] == attempt and c.why), "")
             for attempt in self._asked - self.reports.keys()
         }
 
     def is_complete(self) -> bool:
-        """Return True if the time is up, and all workers that have not reported have ended."""
+        """Return True if no more reports will come: the time is up, and all silent workers have ended."""
         return time.monotonic() >= self.until_s and all(self.missing().values())
 
 

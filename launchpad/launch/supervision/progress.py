@@ -1,4 +1,4 @@
-"""Lines that tell a user how the workers are. Their states are read twice a second.
+"""Lines that tell a user the states of the workers, which are read twice a second.
 
     few workers     4 of 5 workers are ready after 3 s; still starting: learner-0
     many workers    120 of 500 workers are ready after 4 s; still starting: actor-120, actor-121 and 378 more
@@ -20,7 +20,7 @@ _SLOW_START_S = 3.0
 _SLOW_RESTART_S = 3.0
 _SLOW_STOP_S = 2.0
 _OLD_ENOUGH_S = 10.0
-"""The age of a program, in seconds, before which ended workers are not named, since all may soon be over."""
+"""The age of a program, in seconds, from which ended workers are named. A younger one may soon be over."""
 
 _NAMED = 3
 _RARER = 1.5
