@@ -407,7 +407,7 @@ class Running:
         self._runner.inbox.put(StopRequest(reason, at_once, note))
 
     def abandon(self) -> None:
-        """Remove what nothing else would remove, for a script that exits at once."""
+        """Before the script exits at once, clean up what nothing else would clean up."""
         self._run.remove()
         if self.overlay is not None:
             self.overlay.close()

@@ -114,7 +114,7 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
     if _file is not None:
         # The interpreter has removed `__file__`, but inspect and multiprocessing ask for it.
         vars(sys.modules["__main__"]).setdefault("__file__", _file)
-    # The interpreter keeps the exception that ended a script where a debugger looks for it.
+    # The interpreter keeps the exception that ended a script in `sys.last_value`, for debuggers.
     error = error or getattr(sys, "last_value", None)
     code_of_signal = _exit_code
 

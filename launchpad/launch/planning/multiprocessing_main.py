@@ -1,4 +1,5 @@
-"""The `__main__` of processes that a worker starts with multiprocessing. It leaves no name of its own."""
+"""The `__main__` of processes that a worker starts with multiprocessing. No name of this file is left in it.
+"""
 
 from launchpad.launch.planning import main_module
 

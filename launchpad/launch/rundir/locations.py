@@ -43,13 +43,13 @@ def runtime_bases() -> list[Path]:
 
 
 def runtime_base(id_length: int, names: Iterable[str]) -> Path:
-    """Return the first base in which sockets of these names have short enough paths. Make it if need be.
+    """Return the first base in which the paths of these sockets are short enough. Make it if it is missing.
 
     Raises:
         LaunchError: there is no such base.
     """
     longest = max((len(os.fsencode(name)) for name in names), default=0)
-    # The server binds under a temporary name first, 10 bytes longer.
+    # The server first binds under a temporary name, which is 10 bytes longer.
     free_bytes = MAX_SOCKET_PATH - (id_length + 1 + longest + 10)
     problems = []
     for candidate in runtime_bases():

@@ -17,7 +17,7 @@ from launchpad.launch.supervision.worker_state import Decided, KillReason, Worke
 from launchpad.runtime.commands import KillWorker, StopWorker
 
 _ORDERLY_S = 0.2
-"""Seconds to wait for a group before the group that was started before it is asked too."""
+"""Seconds to wait for a group until the next one, which was started earlier, is asked too."""
 
 
 class Shutdown:

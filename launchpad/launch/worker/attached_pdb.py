@@ -55,7 +55,7 @@ class AttachedPdb(pdb.Pdb):
             sys.settrace(self.trace_dispatch)
 
     def post_mortem(self, error: BaseException) -> None:
-        """Stand where the error was raised, until the user leaves."""
+        """Stop where the error was raised, until the user leaves."""
         self.reset()
         if sys.version_info >= (3, 13):
             self.interaction(None, error)

@@ -1,4 +1,4 @@
-"""The backend `kubernetes`, and its plan, which knows its manifests. `pod_workers` runs the pods."""
+"""The backend `kubernetes`, and its plan, which makes manifests. `pod_workers` runs the pods."""
 
 from __future__ import annotations
 

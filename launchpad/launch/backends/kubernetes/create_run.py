@@ -34,7 +34,7 @@ _LOCK_PAUSE_S = 0.3
 
 @dataclass(frozen=True)
 class Submitter:
-    """The launching script, as far as its run depends on it.
+    """The launching script: the data about it that its run needs.
 
     Attributes:
         origin: Its command line, and the places of its code.

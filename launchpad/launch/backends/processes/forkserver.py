@@ -111,7 +111,7 @@ class ForkServer:
         self._cannot_fork = ""
         self._is_over = False
         self._memory = OutOfMemory()
-        # The forkserver raises its limit on open files. Workers get the limits from before.
+        # The forkserver raises its limit on open files. Workers get the limits as they were before.
         self._open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files[1], self._open_files[1]))

@@ -1,1 +1,1 @@
-"""Shared code of backends whose workers run on other hosts. There a worker host starts each, and reports."""
+"""Shared code of backends with workers on other hosts. There, a worker host starts each and reports."""

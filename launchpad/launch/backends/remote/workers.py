@@ -114,7 +114,7 @@ class HostedWorkers(Workers):
         except Exception as error:
             return f"({worker} does not answer: {error})\n"
 
-    # Actions, in their thread.
+    # Actions, which are called in their own thread.
 
     def _do(self, action: Callable[..., object], *arguments: Any) -> None:
         self._actions.do(self._act, action, *arguments)

@@ -181,7 +181,7 @@ class Cluster:
         return answer["items"] or [], answer["metadata"]["resourceVersion"]
 
     def events(self, kind: str, name: str) -> Sequence[Manifest]:
-        """Return the Events about an object, in no order."""
+        """Return the Events about an object, in no particular order."""
         about = f"involvedObject.kind={kind},involvedObject.name={name}"
         events: Sequence[Manifest] = self._call("GET", "Event", query={"fieldSelector": about})[
             "items"
@@ -208,7 +208,7 @@ class Cluster:
             yield event["type"], event["object"]
 
     def log(self, pod: str, since: str = "", *, follow: bool = True) -> Iterator[bytes]:
-        """Yield the lines of a worker's container as they are written, each behind its timestamp.
+        """Yield the lines of a worker's container as they are written, each after its timestamp.
 
         Args:
             since: A timestamp. The log starts with the second of this timestamp.
@@ -225,7 +225,7 @@ class Cluster:
     def rules(self) -> Sequence[Manifest]:
         """Return this user's rights as rules of a Role. They may be incomplete: `may` checks the rest.
 
-        The list is empty if another authorizer is involved, which may also deny.
+        The list is empty if another authorizer is involved, because that may deny requests, too.
         """
         review = self._review("SelfSubjectRulesReview", {"namespace": self.namespace})
         return [] if review.get("incomplete") else review.get("resourceRules") or []

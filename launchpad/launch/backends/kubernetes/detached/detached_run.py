@@ -84,7 +84,7 @@ class DetachedRun:
         self._failure: ProgramFailed | LaunchError | None = None
 
     def status(self) -> list[WorkerStatus]:
-        """Return a row for each worker: from its newest pod, or from the end of the program."""
+        """Return a row for each worker, made from its newest pod or from the program's end."""
         end = self._ended
         if self._is_asked and end is None:
             if self._is_deleted:

@@ -64,7 +64,7 @@ _GRACE_S = 60.0
 
 @dataclass(frozen=True)
 class LauncherSpec:
-    """The input of a launcher pod: the plan that it launches, for which script, and as which run."""
+    """The input of a launcher pod: the plan that it launches, the settings, and the asking script."""
 
     plan: LaunchPlan
     settings: Settings

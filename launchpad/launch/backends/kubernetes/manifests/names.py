@@ -58,7 +58,7 @@ UNLIMITED_S = 7 * 86400.0
 _LONGEST = 63
 _ATTEMPT = len("-10000")
 _SUFFIX = len("-12345")
-"""The length of what the Job controller appends to a Job's name for its pod's name."""
+"""The length of the suffix with which the Job controller makes a pod's name from a Job's name."""
 
 _NO_DNS = re.compile(r"[^a-z0-9]+")
 _RUN_ID = 8
@@ -67,7 +67,7 @@ _PROGRAM = 18
 
 @dataclass(frozen=True)
 class Owner:
-    """A Secret that owns other objects. The cluster deletes them with it."""
+    """A Secret that owns other objects. The cluster deletes these objects together with the Secret."""
 
     name: str
     uid: str
@@ -79,7 +79,7 @@ class Run:
 
     Attributes:
         name: The name that `run_name` returns.
-        places: The Secrets and files of each content.
+        places: Content → the Secrets and files that hold it.
         owner: The owner of objects made from now on: the root, once there is one.
         files: The files of the root that each pod gets.
         python_flags: The flags of a worker's interpreter, the same as the script's.

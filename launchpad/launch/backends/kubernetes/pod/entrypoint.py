@@ -16,7 +16,7 @@ Readiness is an open port, which a kubelet probes, and not gRPC's health check o
 from 1.24 on have that health check, and the image would need grpcio. With a command, each probe would be one
 more process in the container, and the image would need the command.
 
-The launcher's commands are in the file that the cluster makes of an annotation.
+The launcher's commands are in a file, which the cluster makes from an annotation.
 """
 
 from __future__ import annotations
