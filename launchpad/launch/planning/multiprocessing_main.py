@@ -1,5 +1,4 @@
-"""The `__main__` of processes that a worker starts with multiprocessing. No name of this file is left in it.
-"""
+"""The `__main__` of processes that a worker starts with multiprocessing. No name of its own is left in it."""
 
 from launchpad.launch.planning import main_module
 
