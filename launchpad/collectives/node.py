@@ -30,8 +30,8 @@ TIMEOUT_S = 600.0
 class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
     """A function or an object that computes together with the other replicas of its group.
 
-    Its first argument is an `lp.Collective`, which has its rank among the replicas, and the operations
-    (all-reduce, broadcast, barrier, …).
+    The first argument of the function or class is an `lp.Collective`, which has this replica's rank and the
+    operations (all-reduce, broadcast, barrier, …).
 
     Example:
         def train(group: lp.Collective, steps):
@@ -119,7 +119,7 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
         user_code.check_arguments(repr(self), function, ("group", *self._args), self._kwargs)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments, and the other ranks' ports and the rendezvous, which are edges, too."""
+        """Return the arguments, the ports of the other ranks, and the rendezvous: all of them are edges."""
         peers = [node._port for node in self._ranks if node is not self]
         return {**super().arguments(), "peers": peers, "rendezvous": self._rendezvous}
 
@@ -154,7 +154,7 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
 
 @dataclass
 class RunRank(Calling):
-    """An executable that calls a function in each generation, until the function returns."""
+    """An executable that calls a function once in each generation, until no generation follows."""
 
     participation: Participation = field(kw_only=True)
 

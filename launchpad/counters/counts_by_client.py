@@ -1,12 +1,13 @@
-"""Counts kept as the sums of each client, so that a report counts once even if it is late or repeated.
+"""Counts, kept as one sum for each client, so that a late or repeated report is not added twice.
 
     client a: steps 5 ─┐
     client b: steps 3 ─┼─▶ steps: base 10 + 5 + 3 = 18
     base:     steps 10 ┘   (added by clients that are gone)
 
-Each client reports the sums of everything it has added. For each name, the largest sum that it has reported
-counts. This is a grow-only counter (Shapiro et al. 2011, "Conflict-free replicated data types"). If a counter
-is killed and loses its last seconds, it recovers them from the next report of each client that still runs.
+Each client reports the sums of everything it has added. For each name, only the largest sum that the client
+has reported is used. This is a grow-only counter (Shapiro et al. 2011, "Conflict-free replicated data
+types"). If a counter is killed and loses its last seconds, it recovers them from the next report of each
+client that still runs.
 """
 
 from __future__ import annotations

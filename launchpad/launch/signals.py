@@ -9,10 +9,10 @@ A service manager may signal both a process and its process group, or signal twi
 SIGHUP that comes less than a second after one that counted belongs to the same request, and does not count.
 Ctrl-C comes from a person, and always counts.
 
-An exception from a handler would be raised wherever the main thread happens to be. That may be between the
-note that the program stops and the request to stop it, or just outside the `try` that should catch the
-exception. So while the main thread waits, the handler itself asks the program to stop, and the exception
-comes when the wait is over.
+An exception from a handler would be raised wherever the main thread happens to be. For example, the main
+thread may have noted that the program stops, but not asked it to stop yet. Or it may be just outside the
+`try` that should catch the exception. So while the main thread waits, the handler itself asks the program
+to stop, and the exception comes when the wait is over.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class KeyboardInterruptHandler:
             done.wait()
 
     SIGTERM and SIGHUP count as well. After one of them, the block raises SystemExit with the code that a
-    shell expects. The block does nothing in threads other than the main one. It leaves signals alone that are
-    ignored or that other code handles (the script itself, an event loop, an outer block like this).
+    shell expects. The block does nothing in threads other than the main one. It doesn't change signals that
+    are ignored, or that other code handles (the script itself, an event loop, an outer block like this).
 
     Args:
         ask: The function that asks the program to stop. Its argument is True if the program must stop at

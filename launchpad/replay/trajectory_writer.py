@@ -117,7 +117,8 @@ class TrajectoryWriter:
         self._signatures: dict[int, bytes] = {}
         self._chunks = StepChunks()
         self._chunk_length = 0
-        # New steps go into the last chunk. These are the step after its end, and its columns.
+        # New steps go into the last chunk. The next two attributes are the step after that chunk's end, and
+        # its columns.
         self._chunk_stop = 0
         self._columns: list[Any] = []
         self._next = 0

@@ -110,8 +110,8 @@ class AsyncStream(StreamedIterator, AsyncIterator[Any]):
             async for row in rows:
                 ...
 
-    What the documentation of Stream says is true here too, except about threads: only one coroutine at a
-    time may wait for an item.
+    The documentation of Stream holds here too, except for what it says about threads: here, only one
+    coroutine at a time may wait for an item.
     """
 
     def __init__(self, stream: Stream) -> None:

@@ -14,7 +14,7 @@ DEADLOCK_AFTER_S = 10.0
 
 
 class SlowCallWatchdog:
-    """A watchdog for a call that waits. It looks for a reason and logs that once. Call `check` every second.
+    """A watchdog for a call that waits. It logs the reason, once. Call `check` every second.
 
         after 2 s    Is the server's process stopped (SIGSTOP, a debugger)? The watchdog asks the kernel.
         after 10 s   Do calls wait for each other? If so, it logs the deadlock (call_deadlock.py).

@@ -4,8 +4,8 @@
                         │ tracked frames that were not written in full when the connection ended
     next connection ◀───┘
 
-1. The thread that holds the lock writes, many frames with one system call. Other threads add their frames and
-   return.
+1. Only the thread that holds the lock writes, and it writes many frames with one system call. Other threads
+   add their frames and return.
 2. The chunks of a frame stay together: they are put in one step, and written in order.
 3. Small calls and results wait in the queue unencoded, and are encoded when they are written. Those that are
    next to each other then share a frame (protocol/joined.py).
@@ -13,8 +13,8 @@
    thread has taken, and how many bytes it has written and not yet counted, so that the next thread can go on
    from there.
 5. A frame is put as a `TrackedFrame` if it matters whether it was sent. It may be put while there is no
-   connection. When a connection ends, tracked frames that were not written in full have not run, and go out
-   over the next connection.
+   connection. When a connection ends, the calls in tracked frames that were not written in full have not
+   run. These frames go out over the next connection.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class WriteQueue:
         return True
 
     def flush_all(self) -> bool:
-        """Write what the socket takes now. Return True if all frames put before have been written.
+        """Write what the socket takes now. Return True if all frames that were put before are written.
 
         Raises OSError. Don't use this for a queue that other threads `flush`, because it would wait for them.
         """

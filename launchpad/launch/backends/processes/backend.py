@@ -67,8 +67,8 @@ _STACKS_S = 2.0
 
 _POLL_S = 0.005
 _UNCHANGED = 6
-"""Seconds between two checks of a worker's stacks, and the number of checks without anything new after which
-the stacks are complete."""
+"""Seconds between two checks of a worker's stacks, which are complete after `_UNCHANGED` checks in a row that
+find nothing new."""
 
 
 class Processes(LocalBackend):
