@@ -33,7 +33,10 @@ def run(
         program: The program to run.
         timeout_s: The time limit in seconds.
         launch_type: `test_mt` for threads, `test_mp` for processes.
-        local_resources, restart, resources, options: As for `lp.launch`.
+        local_resources: As for `lp.launch`.
+        restart: As for `lp.launch`.
+        resources: As for `lp.launch`.
+        options: Further options of `lp.launch`.
 
     Returns:
         The Running of the ended program, for its logs and status.
