@@ -35,18 +35,21 @@ PDB: flags.FlagHolder[bool] = flags.DEFINE_bool(
 )
 
 
-class _LogLevelParser(flags.ArgumentParser[str]):
-    """A parser for one of `command_line.LOG_LEVELS`."""
+class _ChoiceParser(flags.ArgumentParser[str]):
+    """A parser for one of a flag's choices."""
 
-    syntactic_help = f"one of {', '.join(command_line.LOG_LEVELS)}"
+    def __init__(self, flag: command_line.Flag) -> None:
+        super().__init__()
+        self.syntactic_help = f"one of {flag.metavar.replace('|', ', ')}"
+        self._flag = flag
 
     def parse(self, argument: str) -> str:
-        return command_line.as_log_level(argument)
+        return str(self._flag.parse(argument))
 
 
 LOG_LEVEL: flags.FlagHolder[str] = flags.DEFINE_flag(
     flags.Flag(
-        _LogLevelParser(),
+        _ChoiceParser(command_line.LOG_LEVEL),
         flags.ArgumentSerializer[str](),
         command_line.LOG_LEVEL.name,
         command_line.LOG_LEVEL.default,
@@ -55,18 +58,9 @@ LOG_LEVEL: flags.FlagHolder[str] = flags.DEFINE_flag(
 )
 
 
-class _ViewParser(flags.ArgumentParser[str]):
-    """A parser for one of `command_line.VIEWS`; the flag without a value means the browser."""
-
-    syntactic_help = f"one of {', '.join(command_line.VIEWS)}"
-
-    def parse(self, argument: str) -> str:
-        return command_line.as_view(argument)
-
-
 VIEW: flags.FlagHolder[str] = flags.DEFINE_flag(
     flags.Flag(
-        _ViewParser(),
+        _ChoiceParser(command_line.VIEW),
         flags.ArgumentSerializer[str](),
         command_line.VIEW.name,
         command_line.VIEW.default,

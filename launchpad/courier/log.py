@@ -13,9 +13,10 @@ def debug(text: str, *values: object) -> None:
     This function doesn't import `logging`, which would slow the import of courier. If nothing else has
     imported `logging`, nothing has set it up, and it would not show a line of this level.
     """
-    logging = sys.modules.get("logging")
-    if logging is not None:
-        logging.getLogger(LOGGER).debug(text, *values)
+    # Another thread may be importing the module: it can be used once it has this function.
+    get_logger = getattr(sys.modules.get("logging"), "getLogger", None)
+    if get_logger is not None:
+        get_logger(LOGGER).debug(text, *values)
 
 
 def warning(text: str) -> None:

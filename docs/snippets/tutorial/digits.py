@@ -11,7 +11,8 @@ def load():
     pixels, labels = load_digits(return_X_y=True)
     images = pixels / 16
     order = np.random.default_rng(11).permutation(len(images))
-    test, train = order[:300], order[300:]
+    test = order[:300]
+    train = order[300:]
     return (images[train], labels[train]), (images[test], labels[test])
 
 
