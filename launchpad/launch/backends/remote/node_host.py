@@ -21,7 +21,7 @@ from typing import Any
 from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import RunSecrets
-from launchpad.launch.backends.remote import lease
+from launchpad.launch.backends.remote import lease, reachability
 from launchpad.launch.backends.remote.lease import Lease
 from launchpad.launch.backends.remote.node_connection import (
     BufferPart,
@@ -29,6 +29,7 @@ from launchpad.launch.backends.remote.node_connection import (
     Message,
     SentBuffer,
 )
+from launchpad.launch.backends.remote.reachability import OpenPort
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.large_buffers import LargeBuffer, keep_copies
 
@@ -82,6 +83,7 @@ class NodeHost:
         self._given: dict[str, Sequence[str]] = {}
         self._incoming: dict[int, bytearray] = {}
         self._buffers: dict[int, LargeBuffer] = {}
+        self._port = OpenPort()
         self._lease = Lease(self._on_lease_end)
         self._serving: asyncio.Task[Any] | None = None
 
@@ -159,9 +161,8 @@ class NodeHost:
 
     async def _call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of a worker's host. `open` makes the host; `end` ends it and all that it started."""
-        if method == "renew":
-            self._lease.renew()
-            return None
+        if not worker:
+            return await self._call_node(method, *arguments)
         if method == "open":
             return await self._open(worker, *arguments)
         host = self._hosts[worker]
@@ -172,6 +173,19 @@ class NodeHost:
                 self._given.pop(worker, None)
             return None
         return await getattr(host, method)(*arguments, **options)
+
+    async def _call_node(self, method: str, *arguments: Any) -> Any:
+        """Execute a call that concerns the node, and no worker."""
+        match method:
+            case "renew":
+                return self._lease.renew()
+            case "open_port":
+                return await self._port.open(self._where.ip)
+            case "unreachable":
+                return await reachability.unreachable(*arguments)
+            case "close_port":
+                return self._port.close()
+        raise AssertionError(method)
 
     async def _open(
         self, worker: str, spec: HostSpec, keys: RunSecrets, *buffers: LargeBuffer

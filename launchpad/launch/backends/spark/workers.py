@@ -32,6 +32,7 @@ from launchpad.launch.backends.remote.node_connection import (
     NodeReady,
 )
 from launchpad.launch.backends.remote.node_host import node, own_ip
+from launchpad.launch.backends.remote.placement import units
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.backends.remote.workers import ANSWER_S, HostedWorkers
 from launchpad.launch.backends.spark import placement, session
@@ -79,7 +80,7 @@ class SparkWorkers(HostedWorkers):
         super().__init__(plan, run, report, LauncherInfo.here(), "SparkContext")
         self._timeout_s = timeout_s
         self._n_alone = len(placement.alone(plan.workers))
-        self._most = min(len(placement.units(plan.workers)), hosts or len(plan.workers))
+        self._most = min(len(units(plan.workers)), hosts or len(plan.workers))
         self._job: HostJob | None = None
         self._jobs: list[HostJob] = []
         self._disconnected: list[tuple[TaskHandle, BaseException]] = []
