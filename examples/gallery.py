@@ -355,17 +355,17 @@ def run(*command: str) -> None:
 PAGE = """\
 # Examples
 
-Each example checks its own answer. Those in `systems/` reimplement systems that papers describe, and
-show that the papers' claims hold, even if a worker is killed. `algorithm.py` is the method, without
-launchpad. `program.py` is the graph.
+Each example checks its own answer. Those in `systems/` reimplement systems that papers describe,
+and show that the papers' claims hold, even if a worker is killed. `algorithm.py` is the method,
+without launchpad. `program.py` is the graph.
 
 ```sh
 .venv/bin/python -m examples.systems.horovod --quick --lp_launch_type=local_mp
 ```
 
 `make gallery` runs the examples as processes, and writes this page. The text in bold is what the
-examples printed. They ran with `--quick`, except for acme. If a claim says that parameters have "the
-same bits", they are equal bit for bit.
+examples printed. They ran with `--quick`, except for acme. If a claim says that parameters have
+"the same bits", they are equal bit for bit.
 
 ## By the shape of their graphs
 
