@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from launchpad.launch.backends.remote import lease
-from launchpad.launch.backends.remote.lease import ENDED_AFTER_S, LEASE_S, Lease, Renewals
+from launchpad.launch.backends.remote.lease import ENDED_AFTER_S, LEASE_S, HostLease, Renewals
 
 SEEDS = range(200)
 
@@ -50,7 +50,7 @@ def test_a_host_that_is_cut_off_ends_its_workers_before_the_launcher_takes_them_
     seed: int,
 ) -> None:
     world = World(seed)
-    of_host = Lease(lambda: None, world.clock)
+    of_host = HostLease(lambda: None, world.clock)
     renewals = Renewals(world.clock)
 
     def renew() -> Future[Any]:
@@ -81,7 +81,7 @@ def test_a_host_that_is_cut_off_ends_its_workers_before_the_launcher_takes_them_
 
 def test_a_lease_runs_from_the_last_answer_that_the_launcher_had() -> None:
     world = World(0)
-    of_host = Lease(lambda: None, world.clock)
+    of_host = HostLease(lambda: None, world.clock)
     world.now = 5.0
     of_host.renew()  # the launcher had the answer at 0 s, and gets the one of now later, or never
 
@@ -103,7 +103,7 @@ def test_the_end_of_a_lease_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> 
         ends.append(world.now)
         has_ended.set()
 
-    of_host = Lease(on_end, world.clock)
+    of_host = HostLease(on_end, world.clock)
     of_host.begin()
     world.now = LEASE_S
 

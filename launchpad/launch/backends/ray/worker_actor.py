@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import RunSecrets
 from launchpad.launch.backends.ray import cluster
-from launchpad.launch.backends.remote.lease import Lease
+from launchpad.launch.backends.remote.lease import HostLease
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.large_buffers import LargeBuffer
@@ -29,7 +29,7 @@ class WorkerActor(WorkerHost):
         where = HostReady(*cluster.here())
         gpus = _checked_gpus(spec.worker.plan)
         ready = await self.open_at(where, gpus, spec, keys, buffers)
-        self._lease = Lease(self.end_now)
+        self._lease = HostLease(self.end_now)
         self._lease.begin()
         return ready
 

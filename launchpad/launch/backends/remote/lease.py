@@ -1,6 +1,6 @@
 """Leases: a host that can't reach the launcher ends its workers before the launcher starts them elsewhere.
 
-    launcher  Renewals ── renew ──▶  Lease  host
+    launcher  Renewals ── renew ──▶  HostLease  host
                        ◀─ answer ──
 
 A host whose cable was pulled goes on computing, and the launcher can't tell it from a dead one. If the
@@ -52,7 +52,7 @@ def now() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-class Lease:
+class HostLease:
     """The lease of a host, at the host.
 
     Args:

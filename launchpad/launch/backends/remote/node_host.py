@@ -22,7 +22,7 @@ from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import RunSecrets
 from launchpad.launch.backends.remote import lease, reachability
-from launchpad.launch.backends.remote.lease import Lease
+from launchpad.launch.backends.remote.lease import HostLease
 from launchpad.launch.backends.remote.node_connection import (
     BufferPart,
     HostCall,
@@ -84,7 +84,7 @@ class NodeHost:
         self._incoming: dict[int, bytearray] = {}
         self._buffers: dict[int, LargeBuffer] = {}
         self._port = OpenPort()
-        self._lease = Lease(self._on_lease_end)
+        self._lease = HostLease(self._on_lease_end)
         self._serving: asyncio.Task[Any] | None = None
 
     async def serve(self, messages: AsyncIterator[Message], answer: Answer) -> None:

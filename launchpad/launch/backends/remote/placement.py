@@ -24,7 +24,7 @@ _NEAR_ZERO = 1e-6
 
 @dataclass(frozen=True)
 class NodeSupply:
-    """What a node has for workers.
+    """The resources that a node has for workers.
 
     Attributes:
         devices: Its GPUs.

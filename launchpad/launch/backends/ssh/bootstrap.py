@@ -21,7 +21,7 @@ PREFIX = "launchpad-code-"
 
 
 def read(n_bytes: int) -> bytes:
-    """Read so many bytes from stdin, and no more: the frames after them are for the node process."""
+    """Read `n_bytes` bytes from stdin, and no more: the frames after them are for the node process."""
     parts = []
     while n_bytes:
         part = os.read(0, min(n_bytes, 1 << 20))

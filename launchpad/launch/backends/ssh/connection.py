@@ -110,7 +110,7 @@ def archive(project: Path) -> bytes:
 
 @dataclass(frozen=True)
 class Sent:
-    """What each host is sent first.
+    """The content of the first message to each host.
 
     Attributes:
         code: An archive of launchpad and of the project.
@@ -393,7 +393,7 @@ class _Dropped(Exception):
 def _remote_command(host: Host, size: int) -> str:
     """Return the command for the user's shell on the host, whichever shell that is.
 
-    It runs a Python that reads so many bytes of source from stdin and executes them.
+    It runs a Python that reads `size` bytes of source from stdin and executes them.
     """
     start = (
         "import os;r=lambda n,b=b'':b if len(b)>=n else r(n,b+(os.read(0,n-len(b))or exit('no launcher')));"
