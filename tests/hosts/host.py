@@ -304,10 +304,13 @@ class Host:
         self._apply_losses()
 
     def _apply_losses(self) -> None:
-        # A relay reads from a packet socket, which comes before the filters of its port.
-        port = self.cable.tap if self._is_slow else self.cable.port
-        flush = f"filter del dev {port} ingress\nfilter del dev {port} egress\n"
-        self._switch.tc(flush + "".join(loss.command(port) for loss in self._losses))
+        # Those of the relay's port if there is one, since a relay reads frames before its cable's filters do.
+        ports = [self.cable.port, self.cable.tap] if self._is_slow else [self.cable.port]
+        flush = [
+            f"filter del dev {port} {side}\n" for port in ports for side in ("ingress", "egress")
+        ]
+        losses = [loss.command(ports[-1]) for loss in self._losses]
+        self._switch.tc("".join([*flush, *losses]))
 
 
 def _all_frames(direction: Direction, is_pause: bool = False) -> list[_Loss]:

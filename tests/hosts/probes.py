@@ -34,11 +34,12 @@ for line in sys.stdin:
 """
 
 _SERVER = """
-import socket, threading
+import contextlib, socket, threading
 
 def echo(connection):
-    while data := connection.recv(1 << 16):
-        connection.sendall(data)
+    with contextlib.suppress(ConnectionError):
+        while data := connection.recv(1 << 16):
+            connection.sendall(data)
 
 listener = socket.create_server(("", 7002))
 print("ready")
@@ -51,7 +52,9 @@ _CLIENT = """
 import fcntl, select, socket, struct, sys, time
 
 SIOCOUTQ = 0x5411
-RETRANSMITS_BYTE = 2
+
+def retransmits():
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[2]
 
 def unacknowledged():
     return struct.unpack("i", fcntl.ioctl(sock, SIOCOUTQ, bytes(4)))[0]
@@ -63,6 +66,7 @@ def has_ended():
         return True
 
 def probe():
+    before = retransmits()
     try:
         sock.sendall(b"x")
     except ConnectionError:
@@ -72,7 +76,7 @@ def probe():
             return "ended"
         if not unacknowledged():
             return "acknowledged"
-        if sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[RETRANSMITS_BYTE] >= 2:
+        if retransmits() >= before + 2:
             return "silent"
         time.sleep(0.005)
 
@@ -99,26 +103,27 @@ for line in sys.stdin:
 
 
 class Datagrams:
-    """A program on a host that sends datagrams to such programs on other hosts, and receives theirs."""
+    """A program on a host that sends datagrams to programs of its kind on other hosts, and receives theirs.
+
+    Attributes:
+        received: The texts of the datagrams that have been read from the program, in their order.
+    """
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self.name = host.name
         self._process = _start(host, _DATAGRAMS, first_line="ready")
-        self._received: list[str] = []
+        self.received: list[str] = []
 
     def send(self, to: Datagrams, text: str) -> None:
         """Send one datagram, and return when it has left."""
-        self._process.write_line(f"{to._host.name} {text}")
+        self._process.write_line(f"{to.name} {text}")
         while (line := self._process.read_line()) != "sent":
-            self._received.append(line.removeprefix("received "))
+            self.received.append(line.removeprefix("received "))
 
-    def received_until(self, text: str) -> list[str]:
-        """Wait for a datagram with this text. Return all that were received since the last call, in order."""
-        while text not in self._received:
-            self._received.append(self._process.read_line().removeprefix("received "))
-        received = self._received
-        self._received = []
-        return received
+    def wait_for(self, text: str) -> None:
+        """Return when a datagram with this text has been received."""
+        while text not in self.received:
+            self.received.append(self._process.read_line().removeprefix("received "))
 
     def __enter__(self) -> Self:
         return self

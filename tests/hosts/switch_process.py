@@ -1,9 +1,10 @@
 """The process that has the switch, and ends the hosts.
 
-`switch.py` starts it: `python -m tests.hosts.switch_process CONTROL MAKER [SHARED…]`. It runs in a network namespace with a bridge, and in a mount namespace with the hosts' disks. It obeys what
-`switch.py` writes to CONTROL, one line of JSON for each request and each answer. When CONTROL is closed, or
-when the process MAKER ends in whatever way, it kills all that runs on the hosts, removes their cgroups, and
-ends. The kernel then removes the namespaces with all links and mounts in them.
+`switch.py` starts it: `python -m tests.hosts.switch_process CONTROL MAKER [SHARED…]`. It runs in a network
+namespace with a bridge, and in a mount namespace with the hosts' disks. It does what `switch.py` asks for on
+CONTROL, in one line of JSON for each request and each answer. When CONTROL is closed, or when the process
+MAKER ends in whatever way, it kills all that runs on the hosts, removes their cgroups, and ends. The kernel
+then removes the namespaces with all links and mounts in them.
 
 It leaves the process that started it, so that a host that a test boots isn't a process that the test has
 left behind.
@@ -129,11 +130,13 @@ class SwitchProcess:
 
     def lose_power(self, cable: Cable) -> dict[str, Any]:
         """End a host without a packet from it. Its disk remains."""
-        # First, since the kernel says goodbye on behalf of processes that are killed: by FIN or RST.
-        call(["ip", "link", "set", cable.port, "down"])
-        self.speed_up(cable)
-        self._end(self._hosts.pop(cable))
+        host = self._hosts.pop(cable)
+        # So that no process notices that the cable goes.
+        host.group.freeze()
+        # Before the processes are killed, since the kernel sends FIN or RST for them then.
         call(["ip", "link", "del", cable.port])
+        self._stop_relay(cable)
+        self._end(host)
         return {}
 
     def slow_down(self, cable: Cable, slowness: Sequence[float]) -> dict[str, Any]:
@@ -163,19 +166,15 @@ class SwitchProcess:
 
     def speed_up(self, cable: Cable) -> dict[str, Any]:
         """Remove the relay, if there is one."""
-        relay = self._relays.pop(cable, None)
-        if relay is not None:
-            relay.kill()
-            relay.wait()
+        if self._stop_relay(cable):
             call(["ip", "link", "set", cable.port, "master", "br0"])
             self._set_offloads(cable, "on")
         return {}
 
     def close(self) -> None:
         """End all that runs on the hosts, and remove the cgroups."""
-        for relay in self._relays.values():
-            relay.kill()
-            relay.wait()
+        for cable in list(self._relays):
+            self._stop_relay(cable)
         for host in self._hosts.values():
             self._end(host)
 
@@ -198,13 +197,22 @@ class SwitchProcess:
         return starter, readable
 
     def _end(self, host: RunningHost) -> None:
-        # A frozen process would not die in version 1 of cgroups.
-        host.group.thaw()
         # With its process 1 the kernel ends all that runs in a pid namespace.
         os.kill(host.pid, signal.SIGKILL)
+        # In version 1 of cgroups a frozen process doesn't die.
+        host.group.thaw()
         host.starter.wait()
         # What is left are the processes outside that waited for commands in the host.
         host.group.remove()
+
+    def _stop_relay(self, cable: Cable) -> bool:
+        """Remove the relay of a cable. Return True if there was one."""
+        relay = self._relays.pop(cable, None)
+        if relay is None:
+            return False
+        relay.kill()
+        relay.wait()
+        return True
 
     def _set_offloads(self, cable: Cable, value: str) -> None:
         host = self._hosts[cable]
