@@ -21,7 +21,7 @@ class HostProcess(subprocess.Popen[str]):
 
     def send_signal(self, sig: int) -> None:
         """Send a signal to the command, unless it has ended."""
-        command = self.command()
+        command = self._find_command()
         if command is None:
             super().send_signal(sig)
             return
@@ -41,7 +41,13 @@ class HostProcess(subprocess.Popen[str]):
         assert line, f"{self.args!r} has ended, with {self.poll()}"
         return line.strip()
 
-    def command(self) -> psutil.Process | None:
+    def command(self) -> psutil.Process:
+        """Return the command's process."""
+        command = self._find_command()
+        assert command is not None, f"{self.args!r} does not run, it ended with {self.poll()}"
+        return command
+
+    def _find_command(self) -> psutil.Process | None:
         """Return the command's process, or None if it has ended, or can't start on a frozen host."""
         deadline = time.monotonic() + _LIMIT_S
         while self.poll() is None and time.monotonic() < deadline:

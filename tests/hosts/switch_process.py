@@ -240,7 +240,7 @@ def serve(process: SwitchProcess, control: socket.socket, maker: int) -> None:
     """Answer requests until one says "close", or the process of the descriptor `maker` ends."""
     with control.makefile("rw") as lines:
         while True:
-            readable, _, _ = select.select([control, maker], [], [])
+            readable, _, _ = select.select([control.fileno(), maker], [], [])
             if maker in readable:
                 return
             request = json.loads(lines.readline() or '["close"]')

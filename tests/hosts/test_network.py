@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.hosts import cgroups
-from tests.hosts.host import CommandFailedError, Host
+from tests.hosts.host import CommandFailedError, Direction, Host
 from tests.hosts.host_process import HostProcess
 from tests.hosts.network import Network
 from tests.hosts.probes import Connection, Datagrams
@@ -67,7 +67,7 @@ def test_a_host_sees_its_own_processes_only(network: Network) -> None:
     h1, h2, _ = network.hosts
 
     with h1.popen(["sleep", "1000"]) as sleep:
-        command = until(sleep.command)
+        command = sleep.command()
         until(lambda: command.name() == "sleep")
         list_names = ["sh", "-c", "cat /proc/[0-9]*/comm"]
         names = [host.run(list_names).stdout.split() for host in (h1, h2)]
@@ -202,7 +202,7 @@ def test_a_pulled_cable_is_seen_by_its_host_and_stops_packets_until_it_is_plugge
     ],
 )
 def test_a_blackhole_loses_frames_in_its_direction_only(
-    direction, losses: set[str], network: Network, mailboxes: list[Datagrams]
+    direction: Direction, losses: set[str], network: Network, mailboxes: list[Datagrams]
 ) -> None:
     h2 = network.hosts[1]
 
@@ -305,7 +305,7 @@ def test_a_slow_cable_loses_what_a_blackhole_loses(
 def test_a_frozen_host_runs_nothing_and_its_kernel_acknowledges(network: Network) -> None:
     h1, h2, _ = network.hosts
     with Connection(h1, h2) as connection:
-        command = until(connection.server.command)
+        command = connection.server.command()
         h2.freeze()
         used = command.cpu_times()
         answer = connection.probe()
