@@ -72,6 +72,20 @@ lp.launch(program, "ssh", hosts=["h2", "h3"], state=folder + "/state")
 """
 
 
+MAPREDUCE = """
+import sys
+import sysconfig
+from pathlib import Path
+import launchpad as lp
+from examples.mapreduce.program import make_program
+from examples.mapreduce.text import find_texts
+
+texts = find_texts(Path(sysconfig.get_path("stdlib")), "*.py")
+program = make_program(texts, mappers=4, reducers=3)  # and the coordinator, the eighth, on h2
+lp.launch(program, "ssh", hosts=["h1", "h2", "h3"], state=sys.argv[1])
+"""
+
+
 class Launcher:
     """The user's home on h1, from which she launches programs on the other hosts."""
 
@@ -247,6 +261,23 @@ def test_no_two_attempts_of_a_worker_run_while_its_host_is_cut_off_for_a_minute(
     assert (first_host, second_host) == ("h2", "h3")
     assert first_end < cut_at + 15
     assert first_end < second_begin
+
+
+def test_mapreduce_counts_right_although_a_host_loses_its_power(
+    disk_network: Network, shared_disk: Path
+) -> None:
+    h3 = disk_network.hosts[2]
+    launcher = Launcher(disk_network)
+    with launcher.start(MAPREDUCE, str(shared_disk / "mapreduce")) as process:
+        line = until(lambda: "% of " in process.read_line())
+        assert workers_on(h3), line
+        h3.lose_power()
+        output, _ = process.communicate(timeout=2 * DEADLINE_S)
+    disk_network.boot(h3)
+
+    assert process.returncode == 0, output
+    assert "lost in run (attempt 1): its host h3 was lost" in output
+    assert "the counts agree" in output
 
 
 def test_hosts_named_in_a_file_are_used(launcher: Launcher, sshd: Sshd) -> None:
