@@ -17,7 +17,6 @@ from typing import Any
 from launchpad import outcome
 from launchpad.courier import Client, caller, keyring
 from launchpad.courier.client.typed import CourierClient
-from launchpad.courier.protocol import handshake
 from launchpad.courier.telemetry import recording
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.graph.picture import picture_of
@@ -341,7 +340,7 @@ class Running:
             ended_ns=min(session.until_ns, time.monotonic_ns()),
             clock_ns=time.monotonic_ns(),
             wall_ns=time.time_ns(),
-            boot_id=handshake.boot_id(),
+            clock_id=recording.clock_id(),
         )
 
     def note_if_endless(self) -> None:

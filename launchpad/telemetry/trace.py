@@ -76,7 +76,7 @@ class Trace:
         missing: Worker and attempt without a recording → a sentence that says why.
         began_ns, ended_ns: Start and end of the recording, by the launcher's monotonic clock.
         clock_ns, wall_ns: One moment, by the launcher's monotonic clock and in ns since 1970.
-        boot_id: The boot id of the launcher's host.
+        clock_id: The id of the launcher's monotonic clock.
     """
 
     program: str
@@ -88,7 +88,7 @@ class Trace:
     ended_ns: int
     clock_ns: int
     wall_ns: int
-    boot_id: bytes
+    clock_id: bytes
 
     @property
     def calls(self) -> int:
@@ -193,7 +193,7 @@ class Trace:
         return sorted({r.host for r in self.recorded.values() if not self._has_our_clock(r)})
 
     def _has_our_clock(self, recorded: Recorded) -> bool:
-        return recorded.boot_id == self.boot_id and any(self.boot_id)
+        return recorded.clock_id == self.clock_id and any(self.clock_id)
 
     def _shift_ns(self, recorded: Recorded) -> int:
         """Return the nanoseconds to add to this recording's times to get the launcher's monotonic clock.

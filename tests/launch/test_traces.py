@@ -101,7 +101,7 @@ def test_times_of_another_host_are_by_its_wall_clock_and_that_is_written(
         "here", 1, b"a", 0, 0, 0, 10_000, 1, 0, [RecordedThread(5, "MainThread", [span])]
     )
     answer = ANSWER, "learner-0", "step", 500_003_000, 500_005_000, 7, ""
-    there = replace(here, host="there", boot_id=b"b", clock_ns=500_000_000, wall_ns=-behind_ns)
+    there = replace(here, host="there", clock_id=b"b", clock_ns=500_000_000, wall_ns=-behind_ns)
     there = replace(there, threads=[RecordedThread(6, "learner-0-1", [answer])])
     changes = [StateChange("actor-0", 1, "running", 0, "")]
     recorded = {("actor-0", 1): here, ("learner-0", 1): there}

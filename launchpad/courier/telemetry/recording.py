@@ -72,6 +72,20 @@ host's monotonic clock; the call's number, 0 for a wait; the type of its excepti
 _now = time.monotonic_ns
 
 
+def clock_id() -> bytes:
+    """Return an id that is the same for processes with one monotonic clock; zeros if that is unknown.
+
+    They are on one machine, and in one time namespace.
+    """
+    boot_id = handshake.boot_id()
+    try:
+        namespace = os.stat("/proc/self/ns/time").st_ino
+    except OSError:
+        # The kernel has no time namespaces, or this is no Linux.
+        return boot_id
+    return boot_id + namespace.to_bytes(8, "big") if any(boot_id) else boot_id
+
+
 @dataclass(frozen=True)
 class RecordedThread:
     """The spans of one thread. `id` is its number in the kernel."""
@@ -86,7 +100,7 @@ class Recorded:
     """The recording of one worker, or of a process.
 
     Attributes:
-        boot_id: The boot id of its host. Processes with the same boot id have the same clock.
+        clock_id: The id of its monotonic clock, see `clock_id`.
         clock_ns, wall_ns: One moment, by the monotonic clock and in ns since 1970.
         began_ns, ended_ns: Start and end of the recording, by the monotonic clock.
         calls: Number of calls that the worker made in this time, recorded or not, without courier's own.
@@ -95,7 +109,7 @@ class Recorded:
 
     host: str
     pid: int
-    boot_id: bytes
+    clock_id: bytes
     clock_ns: int
     wall_ns: int
     began_ns: int
@@ -376,7 +390,7 @@ class ProcessRecorder:
         return Recorded(
             host=socket.gethostname(),
             pid=os.getpid(),
-            boot_id=handshake.boot_id(),
+            clock_id=clock_id(),
             clock_ns=_now(),
             wall_ns=time.time_ns(),
             began_ns=session.began_ns,

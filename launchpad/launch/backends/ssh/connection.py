@@ -327,8 +327,7 @@ class SshConnections:
             while True:
                 node.on_answer(*await wire.read_pickled(process.stdout))
         sending.cancel()
-        status = await process.wait()
-        self._processes.discard(process)
+        status = await self._wait(process)
         if status == _NOT_SSH:
             gone = NodeGone("the ssh connection was lost")
         else:
@@ -366,6 +365,7 @@ class SshConnections:
         for process in list(self._processes):
             if process.stdin is not None:
                 process.stdin.close()
+        # Each `_serve` waits for its process too, and then forgets it.
         waiting = [asyncio.create_task(process.wait()) for process in self._processes]
         if waiting:
             await asyncio.wait(waiting, timeout=_END_S)
@@ -379,8 +379,18 @@ class SshConnections:
         """End a process `ssh` that is of no use any more."""
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await self._wait(process)
+
+    async def _wait(self, process: asyncio.subprocess.Process) -> int:
+        """Wait until a process `ssh` has ended and its descriptors are closed. Return its exit status."""
+        status = await process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+            # What was still to be sent has nowhere to go.
+            with contextlib.suppress(OSError):
+                await process.stdin.wait_closed()
         self._processes.discard(process)
+        return status
 
     def _log_of(self, host: Host) -> Path:
         return self._logs / f"ssh-{host.name.replace('/', '_')}-{host.port or 22}.log"
