@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hosts.conftest import restore
 from tests.hosts.host import Host
 from tests.hosts.host_process import HostProcess
 from tests.hosts.network import Network
@@ -68,7 +69,7 @@ folder = sys.argv[1]
 program = lp.Program("writing")
 with program.group("writer", restart=lp.RestartPolicy()):
     program.add_node(lp.PyNode(write, folder + "/judge"))
-lp.launch(program, "ssh", hosts=["h2", "h3"], state=folder + "/state")
+lp.launch(program, "ssh", hosts=sys.argv[2].split(","), state=folder + "/state")
 """
 
 
@@ -89,19 +90,16 @@ lp.launch(program, "ssh", hosts=["h1", "h2", "h3"], state=sys.argv[1])
 class Launcher:
     """The user's home on h1, from which she launches programs on the other hosts."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, sshd: Sshd) -> None:
         self.network = network
+        self.sshd = sshd
         self.host = network.hosts[0]
 
-    def start(
-        self, script: str, *arguments: str, stdout: int | None = subprocess.PIPE
-    ) -> HostProcess:
+    def start(self, script: str, *arguments: str) -> HostProcess:
         file = HOME / "project/script.py"
         write_own_file(self.host, file, script)
         command = [sys.executable, "-u", str(file), *arguments]
-        return self.host.popen(
-            command, user=USER, stdout=stdout, stderr=subprocess.STDOUT if stdout else None
-        )
+        return self.host.popen(command, user=USER, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def run(self, script: str) -> tuple[int, str]:
         """Return the exit status of a launch, and its output."""
@@ -112,7 +110,7 @@ class Launcher:
 
 @pytest.fixture
 def launcher(ssh_network: Network, sshd: Sshd) -> Launcher:
-    return Launcher(ssh_network)
+    return Launcher(ssh_network, sshd)
 
 
 def workers_on(host: Host) -> list[str]:
@@ -207,10 +205,17 @@ def test_a_killed_launcher_leaves_nothing_on_any_host(launcher: Launcher) -> Non
 class Writing:
     """A worker that writes its attempt, host and time every 50 ms."""
 
-    def __init__(self, launcher: Launcher, folder: Path) -> None:
+    def __init__(self, launcher: Launcher, folder: Path, hosts: str) -> None:
         self.judge = folder / "judge"
-        self.process = launcher.start(WRITER, str(folder), stdout=None)
+        self.judge.unlink(missing_ok=True)
+        self.process = launcher.start(WRITER, str(folder), hosts)
         until(lambda: self.judge.exists() and self.judge.stat().st_size)
+
+    def stop(self) -> str:
+        """Stop the launcher, and return what it has printed."""
+        self.process.terminate()
+        output, _ = self.process.communicate(timeout=DEADLINE_S)
+        return output
 
     def attempts(self) -> dict[int, tuple[str, float, float]]:
         """Return attempt → its host, and when it wrote first and last."""
@@ -230,32 +235,37 @@ def shared_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def disk_network(hosts_are_possible: None, shared_disk: Path) -> Iterator[Network]:
+def disk_network(hosts_are_possible: None, shared_disk: Path) -> Iterator[tuple[Network, Sshd]]:
     """Return a network whose hosts share a disk, over another cable than that which is pulled."""
     reason = why_no_sshd()
     if reason:
         pytest.skip(reason)
     with Network(3, shared=[shared_disk]) as network:
-        Sshd(network)
-        yield network
+        yield network, Sshd(network)
+
+
+@pytest.fixture
+def disk_launcher(disk_network: tuple[Network, Sshd]) -> Iterator[Launcher]:
+    """Return a launcher whose hosts share a disk. Afterwards only an sshd runs on them."""
+    network, sshd = disk_network
+    yield Launcher(network, sshd)
+    restore(network, keep=[sshd.daemon(host) for host in network.hosts])
+    sshd.restore()
 
 
 def test_no_two_attempts_of_a_worker_run_while_its_host_is_cut_off_for_a_minute(
-    disk_network: Network, shared_disk: Path
+    disk_launcher: Launcher, shared_disk: Path
 ) -> None:
-    h2 = disk_network.hosts[1]
-    writing = Writing(Launcher(disk_network), shared_disk)
-    try:
-        h2.pull_cable()
-        cut_at = time.time()
-        until(lambda: 2 in writing.attempts())
-        until(lambda: time.time() > cut_at + 60)
-        h2.plug_in()
-        until(lambda: not workers_on(h2))
-    finally:
-        h2.plug_in()
-        writing.process.terminate()
-        writing.process.wait(DEADLINE_S)
+    h2 = disk_launcher.network.hosts[1]
+    writing = Writing(disk_launcher, shared_disk, "h2,h3")
+
+    h2.pull_cable()
+    cut_at = time.time()
+    until(lambda: 2 in writing.attempts())
+    until(lambda: time.time() > cut_at + 60)
+    h2.plug_in()
+    until(lambda: not workers_on(h2))
+    writing.stop()
 
     (first_host, _, first_end), (second_host, second_begin, _) = writing.attempts().values()
     assert (first_host, second_host) == ("h2", "h3")
@@ -263,17 +273,62 @@ def test_no_two_attempts_of_a_worker_run_while_its_host_is_cut_off_for_a_minute(
     assert first_end < second_begin
 
 
-def test_mapreduce_counts_right_although_a_host_loses_its_power(
-    disk_network: Network, shared_disk: Path
+def test_an_attempt_on_a_frozen_host_saves_nothing_more_after_the_thaw(
+    disk_launcher: Launcher, shared_disk: Path
 ) -> None:
-    h3 = disk_network.hosts[2]
-    launcher = Launcher(disk_network)
-    with launcher.start(MAPREDUCE, str(shared_disk / "mapreduce")) as process:
+    h2 = disk_launcher.network.hosts[1]
+    writing = Writing(disk_launcher, shared_disk, "h2,h3")
+
+    h2.freeze()
+    until(lambda: 2 in writing.attempts())
+    h2.thaw()
+    until(lambda: not workers_on(h2))
+    output = writing.stop()
+
+    # It may write to the judge's file for a moment, as a user's own file isn't fenced.
+    assert "writer-0 lost in run (attempt 1): its host h2 was lost" in output
+    saved = shared_disk / "state/writer-0/attempt.json"
+    assert '"number": 2' in saved.read_text()
+
+
+def test_a_worker_waits_for_its_only_host_to_come_back(
+    disk_launcher: Launcher, shared_disk: Path
+) -> None:
+    h2 = disk_launcher.network.hosts[1]
+    writing = Writing(disk_launcher, shared_disk, "h2")
+
+    h2.lose_power()
+    disk_launcher.network.boot(h2)
+    disk_launcher.sshd.restore()
+    until(lambda: 2 in writing.attempts())
+    output = writing.stop()
+
+    assert "its host h2 was lost" in output
+    assert [host for host, _, _ in writing.attempts().values()] == ["h2", "h2"]
+
+
+def test_hosts_that_the_launcher_is_cut_off_from_end_their_workers(
+    disk_launcher: Launcher, shared_disk: Path
+) -> None:
+    h1, h2, h3 = disk_launcher.network.hosts
+    writing = Writing(disk_launcher, shared_disk, "h2,h3")
+
+    h1.pull_cable()
+    until(lambda: not workers_on(h2) and not workers_on(h3))
+    h1.plug_in()
+    until(lambda: 2 in writing.attempts())
+    writing.stop()
+
+
+def test_mapreduce_counts_right_although_a_host_loses_its_power(
+    disk_launcher: Launcher, shared_disk: Path
+) -> None:
+    h3 = disk_launcher.network.hosts[2]
+    with disk_launcher.start(MAPREDUCE, str(shared_disk / "mapreduce")) as process:
         line = until(lambda: "% of " in process.read_line())
         assert workers_on(h3), line
         h3.lose_power()
         output, _ = process.communicate(timeout=2 * DEADLINE_S)
-    disk_network.boot(h3)
 
     assert process.returncode == 0, output
     assert "lost in run (attempt 1): its host h3 was lost" in output
