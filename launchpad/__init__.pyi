@@ -117,6 +117,9 @@ from launchpad.runtime.stopping import stop_event as stop_event
 from launchpad.runtime.stopping import unregister_stop_handler as unregister_stop_handler
 from launchpad.runtime.stopping import wait_for_stop as wait_for_stop
 from launchpad.services.inbox import Inbox as Inbox
+from launchpad.simulation.hosts import SimulatedHosts as SimulatedHosts
+from launchpad.simulation.result import Simulation as Simulation
+from launchpad.simulation.simulate import simulate as simulate
 from launchpad.telemetry.process_usage import ProcessUsage as ProcessUsage
 from launchpad.telemetry.program_metrics import Metrics as Metrics
 from launchpad.telemetry.program_metrics import WorkerMetrics as WorkerMetrics

@@ -80,7 +80,7 @@ LAYERS = [
     "program",
     "compat",
     *below("launch", LAUNCH),
-    "testing view.looks view.access",
+    "simulation testing view.looks view.access",
     "view.live_graph view.status_lines view.terminal view.time_line view.watched_run",
     "view.pages",
     "view.server",
