@@ -1,1 +1,1 @@
-"""Simulations: a program's real plan, supervisor and restart policies, with workers that exist only in time."""
+"""Simulations: the real plan, supervisor and restart policies of a program, on a virtual clock."""

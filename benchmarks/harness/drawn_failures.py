@@ -1,0 +1,98 @@
+"""A program whose workers fail at times drawn from a seed, run really and simulated, for comparison."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+import launchpad as lp
+
+RUN_S = 0.8
+"""How long each worker runs if it doesn't fail."""
+
+_START_S = 0.01
+_KINDS = ("succeeded", "failed", "stopped", "lost")
+_QUICK = {"within_s": 60.0, "backoff": 0.06}
+
+# Group → its size, its policy, and how likely each of its workers' first three attempts is to fail.
+_GROUPS = {
+    "single": (3, lp.RestartPolicy(max_restarts=2, **_QUICK), (0.6, 0.5, 0.3)),
+    "ranks": (3, lp.RestartPolicy(max_restarts=2, scope="group", **_QUICK), (0.2, 0.2, 0.1)),
+    "root": (1, lp.RestartPolicy(max_restarts=1, scope="program", **_QUICK), (0.2, 0.1)),
+    "plain": (2, lp.RestartPolicy(mode="never"), (0.05,)),
+}
+
+
+class Ends(NamedTuple):
+    """The ends of a run: how the program ended, and worker → how each of its attempts did."""
+
+    program: str
+    workers: dict[str, list[str]]
+
+
+class Comparison(NamedTuple):
+    """A program and its simulation.
+
+    Attributes:
+        margin_s: The shortest time between the failure of one worker and a failure, or the success, of
+            another. If it is short, a real run may well have these in the other order.
+    """
+
+    program: lp.Program
+    simulated: Ends
+    margin_s: float
+
+
+def work(fails_after_s: Sequence[float]) -> None:
+    """Run for a while, or fail as it is said of this attempt, or stop when asked."""
+    attempt = lp.current().attempt
+    fails = attempt <= len(fails_after_s)
+    if not lp.wait_for_stop(fails_after_s[attempt - 1] if fails else RUN_S) and fails:
+        raise RuntimeError("as it was drawn")
+
+
+def draw(seed: int) -> Comparison:
+    """Draw the failures of a seed, and simulate them."""
+    random = Random(seed)
+    failures: dict[str, list[float]] = {}
+    program = lp.Program(f"drawn-{seed}")
+    for label, (size, policy, chances) in _GROUPS.items():
+        with program.group(label, restart=policy):
+            for index in range(size):
+                failing = itertools.takewhile(lambda chance: random.random() < chance, chances)
+                times = [random.uniform(0.05, 0.75 * RUN_S) for _ in failing]
+                failures[f"{label}-{index}"] = times
+                program.add_node(lp.PyNode(work, times))
+    simulation = lp.simulate(
+        program, start_s=_START_S, run_s=dict.fromkeys(_GROUPS, RUN_S), failures=failures
+    )
+    ends = [event for event in simulation.history if event.what in _KINDS]
+    by_itself = [event for event in ends if event.what in ("succeeded", "failed")]
+    gaps = [
+        abs(one.at_s - other.at_s)
+        for one, other in itertools.permutations(by_itself, 2)
+        if one.what == "failed"
+    ]
+    workers: dict[str, list[str]] = {}
+    for event in ends:
+        workers.setdefault(event.subject, []).append(event.what)
+    return Comparison(program, Ends(simulation.outcome, workers), min(gaps, default=RUN_S))
+
+
+def run_really(comparisons: Sequence[Comparison], launch_type: str) -> list[Ends]:
+    """Run the programs, all at the same time, and return how they ended."""
+    launched = [lp.launch(comparison.program, launch_type) for comparison in comparisons]
+    ends = []
+    for running in launched:
+        try:
+            running.wait(timeout_s=60)
+        except lp.ProgramFailed:
+            pass
+        workers: dict[str, list[str]] = {}
+        for attempt in running.history().attempts:
+            assert attempt.outcome is not None
+            workers.setdefault(attempt.worker, []).append(attempt.outcome.kind)
+        ends.append(Ends("failed" if running.failure() else "succeeded", workers))
+    return ends
