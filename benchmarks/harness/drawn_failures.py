@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from random import Random
@@ -13,14 +14,18 @@ RUN_S = 0.8
 """How long each worker runs if it doesn't fail."""
 
 _START_S = 0.01
+_BACKOFF_S = 0.06
 _KINDS = ("succeeded", "failed", "stopped", "lost")
-_QUICK = {"within_s": 60.0, "backoff": 0.06}
 
 # Group → its size, its policy, and how likely each of its workers' first three attempts is to fail.
 _GROUPS = {
-    "single": (3, lp.RestartPolicy(max_restarts=2, **_QUICK), (0.6, 0.5, 0.3)),
-    "ranks": (3, lp.RestartPolicy(max_restarts=2, scope="group", **_QUICK), (0.2, 0.2, 0.1)),
-    "root": (1, lp.RestartPolicy(max_restarts=1, scope="program", **_QUICK), (0.2, 0.1)),
+    "single": (3, lp.RestartPolicy(max_restarts=2, backoff=_BACKOFF_S), (0.6, 0.5, 0.3)),
+    "ranks": (
+        3,
+        lp.RestartPolicy(max_restarts=2, scope="group", backoff=_BACKOFF_S),
+        (0.2, 0.2, 0.1),
+    ),
+    "root": (1, lp.RestartPolicy(max_restarts=1, scope="program", backoff=_BACKOFF_S), (0.2, 0.1)),
     "plain": (2, lp.RestartPolicy(mode="never"), (0.05,)),
 }
 
@@ -86,10 +91,8 @@ def run_really(comparisons: Sequence[Comparison], launch_type: str) -> list[Ends
     launched = [lp.launch(comparison.program, launch_type) for comparison in comparisons]
     ends = []
     for running in launched:
-        try:
+        with contextlib.suppress(lp.ProgramFailed):
             running.wait(timeout_s=60)
-        except lp.ProgramFailed:
-            pass
         workers: dict[str, list[str]] = {}
         for attempt in running.history().attempts:
             assert attempt.outcome is not None

@@ -62,8 +62,11 @@ def checked(behaviour: Behaviour, groups: Collection[str], workers: Collection[s
                 )
     _check_names("failures", behaviour.failures, [*groups, *workers])
     for name, value in behaviour.failures.items():
-        is_list = isinstance(value, Sequence) and not isinstance(value, str)
-        if not (all(map(_is_time, value)) if is_list else is_number(value) and value > 0):
+        if isinstance(value, Sequence):  # a text has characters, which are no times
+            is_good = all(map(_is_time, value))
+        else:
+            is_good = is_number(value) and value > 0
+        if not is_good:
             raise DefinitionError(
                 f"failures[{name!r}]={value!r}: expected the mean time between failures in seconds, more than"
                 " 0, or a list of the run times after which attempts 1, 2, … fail"
