@@ -7,7 +7,7 @@ ended     the worker waits no longer; if it has ended for good, the others of it
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from launchpad.launch.supervision.worker_state import WorkerState
 from launchpad.runtime.commands import AnnounceWatermarks
@@ -18,11 +18,11 @@ class Barriers:
     """The barriers of one program.
 
     Args:
-        workers: All workers of the program, including those that are added later.
+        groups: Group → its workers, including those that are added later.
     """
 
-    def __init__(self, workers: Collection[WorkerState]) -> None:
-        self._workers = workers
+    def __init__(self, groups: Mapping[str, Collection[WorkerState]]) -> None:
+        self._groups = groups
         # (group, name) → worker that waits → the number of its wait
         self._waiting: dict[tuple[str, str], dict[str, int]] = {}
         self._ended: dict[str, set[str]] = {}  # group → those that have ended for good
@@ -34,7 +34,7 @@ class Barriers:
         names = self._ended.get(group)
         if names:
             return self._break(group, name, names)
-        if not self._absent(group, waiting):
+        if len(waiting) == len(self._groups[group]):
             del self._waiting[group, name]
             return [AnnounceWatermarks(w, {f"{BARRIER}{name}": n}) for w, n in waiting.items()]
         return []
@@ -71,4 +71,4 @@ class Barriers:
         return [AnnounceWatermarks(w, dict.fromkeys(marks, n)) for w, n in waiting.items()]
 
     def _absent(self, group: str, waiting: Collection[str]) -> list[str]:
-        return [w.name for w in self._workers if w.plan.group == group and w.name not in waiting]
+        return [worker.name for worker in self._groups[group] if worker.name not in waiting]

@@ -102,10 +102,12 @@ def decide(
     return Decision(RestartAction.RESTART, reason, policy.delay_s(n_before), n_before)
 
 
-def given_up(
-    worker: WorkerState, end: Outcome, reason: Reason, earlier: Sequence[Outcome]
-) -> Outcome:
-    """Return the outcome of a worker that is not started again, with the reason and its earlier failures."""
+def given_up(worker: WorkerState, end: Outcome, reason: Reason, earlier: Sequence[str]) -> Outcome:
+    """Return the outcome of a worker that is not started again, with the reason and its earlier failures.
+
+    Args:
+        earlier: The headlines of the earlier failures.
+    """
     hint = "" if reason in (Reason.NO_POLICY, Reason.STOPPING) else f"not started again: {reason}"
     if reason is Reason.TOO_OFTEN:
         policy = worker.plan.policy.restart
@@ -116,4 +118,4 @@ def given_up(
         cause = end.cause or "it ended, and its policy says always"
         end = replace(end, kind=outcome.FAILED, cause=cause)
     hint = "; ".join(filter(None, (end.hint, hint)))
-    return replace(end, hint=hint, earlier=tuple(failure.headline() for failure in earlier))
+    return replace(end, hint=hint, earlier=tuple(earlier))

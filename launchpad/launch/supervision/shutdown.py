@@ -11,8 +11,10 @@ last, this period begins when they are asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
+from launchpad.launch.supervision.due_times import DueTimes
 from launchpad.launch.supervision.worker_state import Decided, KillReason, WorkerState
 from launchpad.runtime.commands import KillWorker, StopWorker
 
@@ -20,93 +22,126 @@ _ORDERLY_S = 0.2
 """Seconds to wait for a group until the next one, which was started earlier, is asked too."""
 
 
+class _Step(NamedTuple):
+    """Workers that are asked to stop at the same time: those of a group, except or only those that stop last."""
+
+    group: str
+    is_last: bool
+
+
 class Shutdown:
     """The stop of some workers. Pure: `tick` returns what is due.
 
     Args:
         members: The workers to stop.
-        groups: The groups of these workers. The group that was started last comes first.
+        ranks: The ranks of their groups. The group that was started last has the lowest one, and is asked
+            first.
         now: The time at which the stop begins, in monotonic seconds.
         grace_s: How long a worker may take if its policy has no stop_grace_s; see `Supervisor`.
         restart_at: When the workers are started again, if all have ended by then; None if they are not
             started again.
-
-    Attributes:
-        at_once: True if workers that still run are killed at the next tick.
     """
 
     def __init__(
         self,
         members: Collection[WorkerState],
-        groups: Sequence[str],
+        ranks: Mapping[str, int],
         now: float,
         grace_s: float,
         restart_at: float | None = None,
     ) -> None:
         self.members = members
         self.restart_at = restart_at
-        kinds = {(worker.plan.group, worker.plan.policy.stops_last) for worker in members}
-        self._steps = [(g, last) for last in (False, True) for g in groups if (g, last) in kinds]
+        self._of_step: dict[_Step, list[WorkerState]] = {}
+        for worker in members:
+            step = _Step(worker.plan.group, worker.plan.policy.stops_last)
+            self._of_step.setdefault(step, []).append(worker)
+        # The next step is the last one of the list.
+        self._steps = sorted(self._of_step, key=lambda s: (s.is_last, ranks[s.group]), reverse=True)
         self._began = now
         self._grace_s = grace_s
-        graces = [w.plan.grace_s(grace_s) for w in self.running if not w.plan.policy.stops_last]
+        # The workers that have not ended; of these, those that were asked; and how many don't stop last.
+        self._running = {worker for worker in members if worker.is_alive}
+        self._asked = {worker for worker in self._running if worker.current.asked}
+        self._n_ordinary = sum(not w.plan.policy.stops_last for w in self._running)
+        graces = [w.plan.grace_s(grace_s) for w in self._running if not w.plan.policy.stops_last]
         half_s = math.inf if min(graces, default=0) < 0 else max(graces, default=0) / 2
         self._last_at = now + half_s
         self._last_asked_at = self._last_at
         has_grace = any(worker.plan.policy.restart.stop_grace_s for worker in members)
         self._kills_at_once = grace_s == 0 and not has_grace and restart_at is None
-        self.at_once = False
+        self._is_at_once = False
         self._next_at = now
+        self._kills = DueTimes(self._kill_at)
+        self._update_kills()
 
     @property
-    def running(self) -> list[WorkerState]:
-        """The workers that have not ended."""
-        return [worker for worker in self.members if worker.is_alive]
+    def is_running(self) -> bool:
+        """True if a worker has not ended."""
+        return bool(self._running)
+
+    def kill_at_once(self) -> None:
+        """Have the next tick kill all workers that still run."""
+        self._is_at_once = True
+        self._update_kills()
+
+    def asked(self, worker: WorkerState) -> None:
+        """Take note that a worker was asked to stop for another reason."""
+        if worker in self._running:
+            self._asked.add(worker)
+
+    def ended(self, worker: WorkerState) -> None:
+        """Take note that a worker has ended."""
+        if worker in self._running:
+            self._running.remove(worker)
+            self._asked.discard(worker)
+            self._n_ordinary -= not worker.plan.policy.stops_last
 
     def tick(self, now: float) -> list[Decided]:
         commands: list[Decided] = []
-        running = self.running
         while self._steps:
-            group, is_last = self._steps[0]
-            waits = any(
-                not w.plan.policy.stops_last if is_last else w.current.asked for w in running
-            )
+            is_last = self._steps[-1].is_last
+            waits = self._n_ordinary > 0 if is_last else bool(self._asked)
             if waits and now < self._ask_at():
                 break
-            self._steps.pop(0)
-            for worker in running:
-                if worker.plan.group == group and worker.plan.policy.stops_last == is_last:
+            for worker in self._of_step[self._steps.pop()]:
+                if worker in self._running:
                     worker.move("ask")
                     worker.current.asked = True
+                    self._asked.add(worker)
                     commands.append(StopWorker(worker.name, self.restart_at is not None))
             self._next_at = now + _ORDERLY_S
             if is_last:
                 self._last_asked_at = min(now, self._last_asked_at)
-        for worker in running:
-            kill_at = self._kill_at(worker)
-            if not worker.current.killed_for and kill_at is not None and now >= kill_at:
-                worker.current.killed_for = KillReason.NOT_STOPPED
-                commands.append(KillWorker(worker.name, at_once=self._kills_at_once))
+                self._update_kills()
+        for worker in self._kills.take(now):
+            worker.current.killed_for = KillReason.NOT_STOPPED
+            commands.append(KillWorker(worker.name, at_once=self._kills_at_once))
         return commands
 
     def wake_at(self) -> float | None:
         """Return when `tick` has something to do, if no worker ends before that; None if never."""
-        times: list[float] = []
-        for worker in self.running:
-            kill_at = self._kill_at(worker)
-            if kill_at is not None and not worker.current.killed_for:
-                times.append(kill_at)
+        kill_at = self._kills.next_at()
+        times = [math.inf if kill_at is None else kill_at]
         if self._steps:
             times.append(self._ask_at())
-        return min((t for t in times if t < math.inf), default=None)
+        wake_at = min(times)
+        return wake_at if wake_at < math.inf else None
+
+    def _update_kills(self) -> None:
+        for worker in self.members:
+            if worker in self._running:
+                self._kills.update(worker)
 
     def _ask_at(self) -> float:
         """Return when to ask the next group even if others still run."""
-        return self._last_at if self._steps[0][1] else self._next_at
+        return self._last_at if self._steps[-1].is_last else self._next_at
 
     def _kill_at(self, worker: WorkerState) -> float | None:
-        """Return when a worker's grace period is over, in monotonic seconds; None if it never is."""
-        if self.at_once:
+        """Return when to kill a worker, in monotonic seconds; None if it never is, or has ended."""
+        if worker not in self._running or worker.current.killed_for:
+            return None
+        if self._is_at_once:
             return self._began
         grace_s = worker.plan.grace_s(self._grace_s)
         begins_at = self._last_asked_at if worker.plan.policy.stops_last else self._began

@@ -10,6 +10,7 @@ The supervisor finds constructors that wait for each other, while they wait. Tha
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from launchpad import outcome
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision.barriers import Barriers
+from launchpad.launch.supervision.due_times import DueTimes
 from launchpad.launch.supervision.progress import named
 from launchpad.launch.supervision.restart import (
     SILENT,
@@ -27,7 +29,17 @@ from launchpad.launch.supervision.restart import (
     decide,
     given_up,
 )
+from launchpad.launch.supervision.restarting import Restarting
 from launchpad.launch.supervision.shutdown import Shutdown
+from launchpad.launch.supervision.tally import (
+    ALIVE_OR_BACK,
+    HAS_FAILED,
+    HAS_RUN,
+    HAS_WORK,
+    KEEPS_MAIN,
+    MAY_END_MAIN,
+    Tally,
+)
 from launchpad.launch.supervision.worker_state import (
     Deadline,
     Decided,
@@ -93,18 +105,30 @@ class Supervisor:
     """
 
     def __init__(self, plan: LaunchPlan, grace_s: float) -> None:
-        self.workers = {worker.name: WorkerState(worker) for worker in plan.workers}
+        self.workers: dict[str, WorkerState] = {}
         self.failures: list[Outcome] = []
         self.stop_reason = ""
         self._grace_s = grace_s
-        self._groups = list(plan.groups)[::-1]
+        self._groups: dict[str, list[WorkerState]] = {}
+        # The group that was started last has the lowest rank, and is stopped first.
+        self._ranks: dict[str, int] = {}
+        self._n_main = 0
+        self._longest_window_s = 0.0
+        self._tally = Tally()
+        self._limits = DueTimes(_limit_at)
+        self._beats = DueTimes(_beat_at)
         self._stop: Shutdown | None = None
-        self._restarting: list[Shutdown] = []
-        self._restart_history: dict[str, list[tuple[float, Outcome]]] = {}
+        self._restarting = Restarting()
+        self._restart_history: dict[str, list[tuple[float, str]]] = {}
         self._gone: dict[str, str] = {}
-        self._barriers = Barriers(self.workers.values())
+        self._barriers = Barriers(self._groups)
+        self._watchers: dict[str, WorkerState] = {}
+        # Groups in which a worker has done its work since the others were last looked at.
+        self._groups_to_stop: set[str] = set()
         self._is_awaited = False
         self._has_noted_endless = False
+        for worker in plan.workers:
+            self._take(WorkerState(worker))
 
     def start_all(self, now: float = 0.0) -> list[Decided]:
         return [c for worker in self.workers.values() for c in self._start_attempt(worker, now)]
@@ -113,8 +137,8 @@ class Supervisor:
         """Start one more worker, unless the program is stopping. It is stopped before all earlier workers."""
         if self.is_stopping:
             return []
-        self.workers[plan.name] = WorkerState(plan, runs=True)
-        self._groups.insert(0, plan.group)
+        self._take(WorkerState(plan, runs=True))
+        self._ranks[plan.group] = -len(self.workers)
         return self._start_attempt(self.workers[plan.name], now)
 
     def on(self, report: events.Event, now: float) -> list[Decided]:
@@ -136,7 +160,9 @@ class Supervisor:
                 commands = self.stop(f"{name} called lp.stop()", now)
             case events.Done() if not is_late:
                 worker.current.is_done = True
-                worker.current.expect(Deadline.HEARTBEAT, None)
+                self._tally.update(worker)
+                self._expect(worker, Deadline.HEARTBEAT, None)
+                self._groups_to_stop.add(worker.plan.group)
                 commands = [
                     *self._barriers.ended(worker, for_good=True),
                     *self._end_group(worker, now),
@@ -148,9 +174,9 @@ class Supervisor:
                 worker.current.pid = pid
             case events.Ready(runs=runs):
                 worker.runs = runs
-                worker.current.expect(Deadline.READY, None)
-                worker.current.expect(Deadline.HEARTBEAT, worker.next_beat(now) if runs else None)
-                worker.move("ready")
+                self._expect(worker, Deadline.READY, None)
+                self._expect(worker, Deadline.HEARTBEAT, worker.next_beat(now) if runs else None)
+                self._move(worker, "ready")
                 worker.note(ready=now)
                 commands = self._stop_if_done(now)
             case events.Returned():
@@ -159,6 +185,7 @@ class Supervisor:
                 worker.counts = worker.counts.taking(report)
             case events.EndsWatched():
                 worker.current.watches_ends = True
+                self._watchers[worker.name] = worker
                 have_ended = [w for w in self.workers.values() if w.ended_attempt]
                 values = {name: n for w in have_ended for name, n in w.end_marks().items()}
                 commands = [AnnounceWatermarks(worker.name, values)]
@@ -170,20 +197,20 @@ class Supervisor:
                 Deadline.HEARTBEAT in worker.current.deadlines
             ):
                 next_beat = None if is_last else worker.next_beat(now)
-                worker.current.expect(Deadline.HEARTBEAT, next_beat)
+                self._expect(worker, Deadline.HEARTBEAT, next_beat)
             case events.Debugged(what=what):
                 worker.current.debugged = what
                 is_starting = worker.state is State.STARTING
                 ready_by = worker.next_ready(now) if is_starting else None
-                worker.current.expect(Deadline.READY, ready_by)
+                self._expect(worker, Deadline.READY, ready_by)
                 is_running = (
                     worker.runs and not worker.current.is_done and worker.state is State.RUNNING
                 )
                 next_beat = worker.next_beat(now) if is_running else None
-                worker.current.expect(Deadline.HEARTBEAT, next_beat)
+                self._expect(worker, Deadline.HEARTBEAT, next_beat)
             case events.Exiting():
                 worker.current.deadlines.clear()
-                worker.current.expect(Deadline.EXIT, self._exit_by(worker, now))
+                self._expect(worker, Deadline.EXIT, self._exit_by(worker, now))
             case events.Ended(end):
                 commands = self._on_ended(worker, end, now)
         return commands + self.tick(now)
@@ -193,17 +220,16 @@ class Supervisor:
         if self._stop is None:
             _log.info("the program stops: %s", reason)
             self.stop_reason = reason
-            for restart in self._restarting:
+            for restart in self._restarting.clear():
                 for worker in restart.members:
-                    worker.move("give up")
+                    self._move(worker, "give up")
                     worker.next_start = None
                     worker.restart_reason = ""
-            self._restarting.clear()
             for worker in self.workers.values():
-                worker.current.expect(Deadline.HEARTBEAT, None)
-            self._stop = Shutdown(self.workers.values(), self._groups, now, self._grace_s)
+                self._expect(worker, Deadline.HEARTBEAT, None)
+            self._stop = Shutdown(self.workers.values(), self._ranks, now, self._grace_s)
         if at_once:
-            self._stop.at_once = True
+            self._stop.kill_at_once()
         return self.tick(now)
 
     def restart(self, name: str, reason: str, now: float) -> list[Decided]:
@@ -217,13 +243,13 @@ class Supervisor:
         members = self._restarted_with(self.workers[name]).members
         over = [m for m in members if m.state is State.ENDED]
         for member in members:
-            member.move("restart")
-            member.next_start = None
-            member.current.expect(Deadline.HEARTBEAT, None)
-            member.restart_reason = reason
             # The program must wait for the work of the next attempt.
             member.current.is_done = False
-        self._restarting.append(Shutdown(members, self._groups, now, self._grace_s, now))
+            self._move(member, "restart")
+            member.next_start = None
+            self._expect(member, Deadline.HEARTBEAT, None)
+            member.restart_reason = reason
+        self._restarting.add(Shutdown(members, self._ranks, now, self._grace_s, now))
         note = PrintNote(f"{named(members)}: {reason}")
         return [note, *self._announce_ends(_restarted(over)), *self.tick(now)]
 
@@ -232,18 +258,19 @@ class Supervisor:
         if self._stop is not None:
             return self._stop.tick(now)
         commands: list[Decided] = []
-        for worker in self.workers.values():
-            if worker.current.is_late(Deadline.READY, now) and not worker.current.killed_for:
+        for worker in self._limits.take(now):
+            if worker.current.is_late(Deadline.READY, now):
                 worker.current.killed_for = KillReason.NOT_READY
                 limit = worker.plan.policy.restart.start_timeout_s
                 commands.append(KillWorker(worker.name, f"was not ready within {limit:g} s"))
-            if worker.current.is_late(Deadline.EXIT, now) and not worker.current.killed_for:
+            else:
                 worker.current.killed_for = KillReason.NOT_EXITED
                 why = "has done its work, and its process does not exit"
                 commands.append(KillWorker(worker.name, why))
-        for restart in tuple(self._restarting):
-            if now < (restart.restart_at or 0.0) or restart.running:
+        for restart in self._restarting.take(now):
+            if now < (restart.restart_at or 0.0) or restart.is_running:
                 commands += restart.tick(now)
+                self._restarting.update(restart)
             else:
                 self._restarting.remove(restart)
                 commands += [c for w in restart.members for c in self._start_attempt(w, now)]
@@ -253,12 +280,7 @@ class Supervisor:
         """Return when `tick` has something to do, if no report comes before that; None if never."""
         if self._stop is not None:
             return self._stop.wake_at()
-        alive = [worker for worker in self.workers.values() if not worker.current.killed_for]
-        times: list[float | None] = []
-        for worker in alive:
-            times += worker.current.deadlines.values()
-        for restart in self._restarting:
-            times.append(restart.wake_at() if restart.running else restart.restart_at)
+        times = (self._limits.next_at(), self._beats.next_at(), self._restarting.next_at())
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -268,11 +290,35 @@ class Supervisor:
     @property
     def is_over(self) -> bool:
         """True if all workers have ended and none will be started again."""
-        return all(worker.state is State.ENDED for worker in self.workers.values())
+        return not self._tally.count(ALIVE_OR_BACK)
+
+    def _take(self, worker: WorkerState) -> None:
+        """Take over the supervision of one more worker."""
+        plan = worker.plan
+        self.workers[worker.name] = worker
+        self._groups.setdefault(plan.group, []).append(worker)
+        self._ranks.setdefault(plan.group, -len(self.workers))
+        self._n_main += plan.policy.main
+        self._longest_window_s = max(self._longest_window_s, plan.policy.restart.within_s)
+        self._tally.update(worker)
+
+    def _move(self, worker: WorkerState, event: str) -> None:
+        """Move a worker to its next state, and count it as what it then is."""
+        worker.move(event)
+        self._tally.update(worker)
+
+    def _expect(self, worker: WorkerState, event: Deadline, by: float | None) -> None:
+        """Set the time by which an event of a worker must come; None if it is no longer expected."""
+        worker.current.expect(event, by)
+        if by is not None:
+            queue = self._beats if event is Deadline.HEARTBEAT else self._limits
+            queue.update(worker)
 
     def _start_attempt(self, worker: WorkerState, now: float) -> list[Decided]:
         """Start a worker's next attempt. From the second one on, tell it which workers are gone."""
         worker.next_attempt(now)
+        self._tally.update(worker)
+        self._limits.update(worker)
         self._barriers.restarted(worker)
         commands: list[Decided] = [StartWorker(worker.name, worker.attempt)]
         if self._gone.pop(worker.name, ""):
@@ -315,7 +361,11 @@ class Supervisor:
         if end.kind == outcome.SUCCEEDED:
             worker.succeeded_attempt = worker.attempt
         worker.current.deadlines.clear()
-        worker.move("end")
+        self._watchers.pop(worker.name, None)
+        self._move(worker, "end")
+        self._restarting.ended(worker)
+        if self._stop is not None:
+            self._stop.ended(worker)
         commands = self._follow_up(worker, end, now)
         # Tell workers that watch for ends, workers at a barrier, and workers that serve until their group is
         # done.
@@ -339,18 +389,18 @@ class Supervisor:
 
     def _announce_ends(self, values: Mapping[str, int]) -> list[Decided]:
         """Return the commands that send these marks to all workers that watch for the ends of others."""
-        watchers = (w for w in self.workers.values() if w.current.watches_ends and w.is_alive)
-        return [AnnounceWatermarks(w.name, values) for w in watchers]
+        return [AnnounceWatermarks(name, values) for name in self._watchers]
 
     def _end_group(self, worker: WorkerState, now: float) -> list[Decided]:
         """If all workers of a group have done their work, stop those that serve until then."""
-        group = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
-        is_over = all(w.current.is_done or w.runs is False or w.state is State.ENDED for w in group)
-        if self.is_stopping or not is_over:
+        group = worker.plan.group
+        is_over = not self._tally.count(HAS_WORK, group)
+        if self.is_stopping or not is_over or group not in self._groups_to_stop:
             return []
+        self._groups_to_stop.remove(group)
         servers = [
             w
-            for w in group
+            for w in self._groups[group]
             if w.current.is_done
             and w.is_alive
             and not w.current.asked
@@ -359,8 +409,9 @@ class Supervisor:
         for member in servers:
             member.move("ask")
             member.current.asked = True
-            member.current.expect(Deadline.HEARTBEAT, None)
-            member.current.expect(Deadline.EXIT, self._exit_by(member, now))
+            self._restarting.asked(member)
+            self._expect(member, Deadline.HEARTBEAT, None)
+            self._expect(member, Deadline.EXIT, self._exit_by(member, now))
         return [StopWorker(member.name) for member in servers]
 
     def _exit_by(self, worker: WorkerState, now: float) -> float | None:
@@ -373,14 +424,14 @@ class Supervisor:
 
         If the call comes late, this process itself did not run for a while, and may receive reports only now.
         """
-        silent = [w for w in self.workers.values() if w.current.is_late(Deadline.HEARTBEAT, now)]
+        silent = self._beats.take(now)
         if any(now - w.current.deadlines[Deadline.HEARTBEAT] > _LATE_S for w in silent):
             for worker in silent:
-                worker.current.expect(Deadline.HEARTBEAT, now + _LATE_S)
+                self._expect(worker, Deadline.HEARTBEAT, now + _LATE_S)
             return []
         commands: list[Decided] = []
         for worker in silent:
-            worker.current.expect(Deadline.HEARTBEAT, None)
+            self._expect(worker, Deadline.HEARTBEAT, None)
             worker.current.killed_for = KillReason.SILENT
             limit = worker.plan.policy.restart.heartbeat_s
             commands.append(KillWorker(worker.name, f"sent no heartbeat for {limit:g} s"))
@@ -389,15 +440,15 @@ class Supervisor:
     def _follow_up(self, worker: WorkerState, end: Outcome, now: float) -> list[Decided]:
         """Restart the worker, leave it, or stop the program."""
         policy = worker.plan.policy.restart
-        if any(worker in restart.members for restart in self._restarting):
-            worker.move("restart")
+        if worker in self._restarting:
+            self._move(worker, "restart")
             return []
         scopes = {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}
         counted_as = scopes.get(policy.scope, "program")
         history = self._restart_history.setdefault(counted_as, [])
         restarts = [at for at, _ in history]
-        group = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
-        n_left = sum(w is not worker and not w.has_failed for w in group)
+        n_failed = self._tally.count(HAS_FAILED, worker.plan.group)
+        n_left = len(self._groups[worker.plan.group]) - n_failed - (not worker.has_failed)
         decision = decide(policy, end, restarts, now, is_stopping=self.is_stopping, n_left=n_left)
         if not self.is_stopping:
             _log.debug(
@@ -429,14 +480,14 @@ class Supervisor:
         worker: WorkerState,
         end: Outcome,
         decision: Decision,
-        history: list[tuple[float, Outcome]],
+        history: list[tuple[float, str]],
         now: float,
     ) -> list[Decided]:
         """Begin to restart the worker and all that its policy restarts with it."""
-        # Forget outcomes that no policy counts any more.
-        longest_s = max(w.plan.policy.restart.within_s for w in self.workers.values())
+        # Forget failures that no policy counts any more.
+        longest_s = self._longest_window_s
         history[:] = [(at, failure) for at, failure in history if now - at < longest_s]
-        history.append((now, end))
+        history.append((now, end.headline()))
 
         policy = worker.plan.policy.restart
         scope = self._restarted_with(worker)
@@ -445,10 +496,10 @@ class Supervisor:
         next_start = NextStart(due_at, decision.n_before + 1, policy.within_s)
         over = [m for m in members if m.state is State.ENDED and m is not worker]
         for member in members:
-            member.move("restart")
+            self._move(member, "restart")
             member.next_start = next_start
-            member.current.expect(Deadline.HEARTBEAT, None)
-        self._restarting.append(Shutdown(members, self._groups, now, self._grace_s, due_at))
+            self._expect(member, Deadline.HEARTBEAT, None)
+        self._restarting.add(Shutdown(members, self._ranks, now, self._grace_s, due_at))
 
         when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
         count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
@@ -468,10 +519,13 @@ class Supervisor:
             members = [worker]
         elif policy.scope == GROUP:
             name = f"group {group!r}"
-            members = [w for w in members if w.plan.group == group]
-        for restart in [r for r in self._restarting if any(m in r.members for m in members)]:
+            members = list(self._groups[group])
+        pending = self._restarting.of(members)
+        if pending:
+            together = {*members, *(member for restart in pending for member in restart.members)}
+            members = [w for w in self.workers.values() if w in together]
+        for restart in pending:
             self._restarting.remove(restart)
-            members = [w for w in self.workers.values() if w in members or w in restart.members]
             due_at = max(due_at, restart.restart_at or 0.0)
         return _RestartScope(name, members, due_at)
 
@@ -512,13 +566,10 @@ class Supervisor:
 
     def _stop_if_done(self, now: float) -> list[Decided]:
         """Stop the program if no work is left. A worker that is not ready yet may still have work."""
-        workers = list(self.workers.values())
-        awaited = [worker for worker in workers if worker.plan.policy.main]
-        if not awaited and all(w.runs is not None or w.state is State.ENDED for w in workers):
-            awaited = [w for w in workers if w.runs or (w.state is State.ENDED and w.runs is None)]
-        is_done = bool(awaited) and all(
-            w.current.is_done or w.state is State.ENDED for w in awaited
-        )
+        if self._n_main:
+            is_done = not self._tally.count(KEEPS_MAIN)
+        else:
+            is_done = not self._tally.count(HAS_WORK) and self._tally.count(HAS_RUN) > 0
         if self.is_stopping or not is_done:
             return self._note_if_endless()
         return self.stop("all work is done", now)
@@ -542,22 +593,33 @@ class Supervisor:
         """
         if self._has_noted_endless or not self._is_awaited or self.is_stopping:
             return []
-        alive = [worker for worker in self.workers.values() if worker.state is not State.ENDED]
-        has_main = any(worker.plan.policy.main for worker in self.workers.values())
-        may_end = any(
-            w.runs is None or (w.runs and not w.current.is_done and w.plan.policy.main >= has_main)
-            for w in alive
-        )
-        if may_end:
+        if self._tally.count(MAY_END_MAIN if self._n_main else HAS_WORK):
             return []
         self._has_noted_endless = True
-        kind = "worker of a main group" if has_main else "worker"
+        alive = [worker for worker in self.workers.values() if worker.state is not State.ENDED]
+        kind = "worker of a main group" if self._n_main else "worker"
         return [
             PrintNote(
                 f"no {kind} has a run() that could end ({named(alive)}): this program runs until it is"
                 " stopped, by Ctrl-C, lp.stop() or running.stop()"
             )
         ]
+
+
+def _limit_at(worker: WorkerState) -> float | None:
+    """Return when a worker is killed if it is not ready, or has not exited; None if there is no limit."""
+    if worker.current.killed_for:
+        return None
+    deadlines = worker.current.deadlines
+    by = min(deadlines.get(Deadline.READY, math.inf), deadlines.get(Deadline.EXIT, math.inf))
+    return by if by < math.inf else None
+
+
+def _beat_at(worker: WorkerState) -> float | None:
+    """Return when a worker is killed if no heartbeat comes; None if no heartbeat is expected."""
+    if worker.current.killed_for:
+        return None
+    return worker.current.deadlines.get(Deadline.HEARTBEAT)
 
 
 def _restarted(over: Iterable[WorkerState]) -> dict[str, int]:
