@@ -46,10 +46,15 @@ class KillWorker:
 
 @dataclass(frozen=True)
 class AnnounceGone:
-    """Announce to all workers that this one is gone for good (failed or ended) or, without `why`, is back."""
+    """Announce workers that are gone for good (failed or ended), or are back.
 
-    worker: str
-    why: str
+    Attributes:
+        gone: Worker → why it is gone; empty if it is back.
+        to: The only worker that this is for, because it has just been started; empty for all workers.
+    """
+
+    gone: Mapping[str, str]
+    to: str = ""
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def test_every_start_ends_once_has_its_number_and_passes_over_requests_that_come
     second = launched.outcome()
     launched.workers.execute(StopWorker("worker-0"))
     launched.workers.execute(KillWorker("worker-0"))
-    launched.workers.execute(AnnounceGone("worker-0", "why"))
+    launched.workers.execute(AnnounceGone({"worker-0": "why"}))
 
     assert (first.attempt, first.cause) == (1, "RuntimeError: attempt 1")
     assert (second.attempt, second.cause) == (2, "RuntimeError: attempt 2")

@@ -115,7 +115,7 @@ def test_sound_04_who_ends_when_that_is_noted_is_gone_for_all_others() -> None:
     note, announcement = watcher.on(ended("ends-0"), 2.0)
 
     assert "(serves-0)" in note.text
-    assert announcement.worker == "ends-0"
+    assert list(announcement.gone) == ["ends-0"]
 
 
 def test_no_worker_stops_before_the_last_one_is_known_to_run_nothing() -> None:
@@ -141,7 +141,7 @@ def test_a_failure_is_told_to_all_and_stops_the_program() -> None:
 
     assert commands == [
         PrintNote("b-0 failed in run (attempt 1): ValueError: boom"),
-        AnnounceGone("b-0", "b-0 failed in run (attempt 1): ValueError: boom"),
+        AnnounceGone({"b-0": "b-0 failed in run (attempt 1): ValueError: boom"}),
         StopWorker("a-0"),
     ]
     assert watcher.failures[0].worker == "b-0"

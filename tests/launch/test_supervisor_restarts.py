@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from launchpad.launch.supervision.worker_state import PrintNote
@@ -135,11 +137,11 @@ def test_a_server_that_comes_back_with_its_group_is_no_longer_gone() -> None:
         worker("a-0", restart=GROUP, **serving), worker("a-1", restart=GROUP), worker("b-0")
     )
     gone = watcher.on(ended("a-0"), 1.0)
-    assert [c.worker for c in gone if isinstance(c, AnnounceGone) and c.why] == ["a-0"]
+    assert [list(c.gone) for c in gone if isinstance(c, AnnounceGone)] == [["a-0"]]
 
     commands = watcher.on(ended("a-1", FAILED), 2.0)
 
-    assert commands[1:] == [StartWorker("a-0", 2), AnnounceGone("a-0", ""), StartWorker("a-1", 2)]
+    assert commands[1:] == [StartWorker("a-0", 2), AnnounceGone({"a-0": ""}), StartWorker("a-1", 2)]
 
 
 def test_a_restarted_worker_learns_who_has_gone_before_it_started() -> None:
@@ -147,7 +149,9 @@ def test_a_restarted_worker_learns_who_has_gone_before_it_started() -> None:
     watcher = running(worker("server-0", **serving), worker("a-0", restart=TWICE), worker("b-0"))
     (announcement,) = watcher.on(ended("server-0"), 1.0)
 
-    assert watcher.on(ended("a-0", FAILED), 2.0)[1:] == [StartWorker("a-0", 2), announcement]
+    commands = watcher.on(ended("a-0", FAILED), 2.0)
+
+    assert commands[1:] == [StartWorker("a-0", 2), replace(announcement, to="a-0")]
 
 
 def test_f15_who_is_not_ready_in_time_is_killed_and_that_is_a_failure() -> None:

@@ -135,12 +135,12 @@ def test_commands_are_executed_as_they_were_sent_however_ray_mixes_them() -> Non
     async def arrive() -> None:
         await actor.execute_in_order(2, AddressesChanged({"server-0/courier": "there"}))
         await actor.execute_in_order(1, AddressesChanged({"server-0/courier": ""}))
-        await actor.execute_in_order(0, AnnounceGone("server-0", "it has ended"))
+        await actor.execute_in_order(0, AnnounceGone({"server-0": "it has ended"}))
 
     asyncio.run(arrive())
 
     assert received.mock_calls == [
-        call.execute(AnnounceGone("server-0", "it has ended")),
+        call.execute(AnnounceGone({"server-0": "it has ended"})),
         call.send(AddressesChanged({"server-0/courier": ""})),
         call.send(AddressesChanged({"server-0/courier": "there"})),
     ]

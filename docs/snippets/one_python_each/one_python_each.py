@@ -76,10 +76,10 @@ class Interpreters(Workers):
                 self.start(worker, attempt)
             case KillWorker(worker):
                 self.kill(worker)
-            case AnnounceGone():
+            case AnnounceGone(to=""):
                 for live_worker in list(self.live):
                     self.tell(live_worker, command)
-            case StopWorker(worker) | AnnounceWatermarks(worker):
+            case StopWorker(worker) | AnnounceWatermarks(worker) | AnnounceGone(to=worker):
                 self.tell(worker, command)
 
     def start(self, worker: str, attempt: int) -> None:

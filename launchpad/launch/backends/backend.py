@@ -54,9 +54,9 @@ class Workers(abc.ABC):
         """Execute a command of `launchpad.runtime.commands`. Ignore a command for a worker that has ended.
 
         `StartWorker`: if the worker can't be started, report Ended with phase `start`. Pass `StopWorker` and
-        `AnnounceWatermarks` on to the worker, and `AnnounceGone` to all of them. After `KillWorker`, Ended
-        must follow, with kind `stopped`. Unless the command says `at_once`, the worker may first write its
-        stacks into its log.
+        `AnnounceWatermarks` on to the worker. Pass `AnnounceGone` on to the worker in its `to`, or to all
+        workers if that is empty. After `KillWorker`, Ended must follow, with kind `stopped`. Unless the
+        command says `at_once`, the worker may first write its stacks into its log.
         """
 
     def places(self) -> Mapping[str, str] | None:

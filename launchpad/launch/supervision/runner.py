@@ -402,6 +402,9 @@ class Runner:
             if isinstance(command, PrintNote):
                 self._output.note(command.text)
                 continue
+            if isinstance(command, AnnounceGone) and command.to:
+                self.workers_of(command.to).execute(command)
+                continue
             if isinstance(command, AnnounceGone):
                 for workers in filter(None, (self.workers, self._own)):
                     workers.execute(command)

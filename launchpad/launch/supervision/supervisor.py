@@ -120,7 +120,8 @@ class Supervisor:
         self._stop: Shutdown | None = None
         self._restarting = Restarting()
         self._restart_history: dict[str, list[tuple[float, str]]] = {}
-        self._gone: dict[str, str] = {}
+        # It is replaced, not changed, since commands hold it.
+        self._gone: Mapping[str, str] = {}
         self._barriers = Barriers(self._groups)
         self._watchers: dict[str, WorkerState] = {}
         # Groups in which a worker has done its work since the others were last looked at.
@@ -321,10 +322,11 @@ class Supervisor:
         self._limits.update(worker)
         self._barriers.restarted(worker)
         commands: list[Decided] = [StartWorker(worker.name, worker.attempt)]
-        if self._gone.pop(worker.name, ""):
-            commands.append(AnnounceGone(worker.name, ""))
-        if worker.attempt > 1:
-            commands += [AnnounceGone(name, why) for name, why in self._gone.items()]
+        if worker.name in self._gone:
+            self._gone = {name: why for name, why in self._gone.items() if name != worker.name}
+            commands.append(AnnounceGone({worker.name: ""}))
+        if worker.attempt > 1 and self._gone:
+            commands.append(AnnounceGone(self._gone, worker.name))
         return commands
 
     def _on_ended(self, worker: WorkerState, end: Outcome, now: float) -> list[Decided]:
@@ -374,6 +376,11 @@ class Supervisor:
             commands += self._barriers.ended(worker, for_good=worker.state is State.ENDED)
             commands += self._end_group(worker, now)
         return commands
+
+    def _announce_gone(self, name: str, why: str) -> AnnounceGone:
+        """Note that a worker is gone for good, and return the command that announces it to all."""
+        self._gone = {**self._gone, name: why}
+        return AnnounceGone({name: why})
 
     def _has_stopped_in_order(self, name: str) -> bool:
         """Return True if this worker ends, or has ended, because the program stops.
@@ -472,8 +479,7 @@ class Supervisor:
             return commands
         # Otherwise, a call to a server that has ended would wait forever.
         why = f"{end.headline().rstrip(': ')}: it has ended and serves no more"
-        self._gone[worker.name] = why
-        return [*commands, AnnounceGone(worker.name, why)]
+        return [*commands, self._announce_gone(worker.name, why)]
 
     def _restart(
         self,
@@ -560,9 +566,9 @@ class Supervisor:
         """Stop the program because of this failure."""
         self.failures.append(failure)
         why = failure.headline()
-        self._gone[failure.worker] = why
+        gone = self._announce_gone(failure.worker, why)
         commands = self.stop(f"{failure.worker} failed", now)
-        return [PrintNote(why), AnnounceGone(failure.worker, why), *commands]
+        return [PrintNote(why), gone, *commands]
 
     def _stop_if_done(self, now: float) -> list[Decided]:
         """Stop the program if no work is left. A worker that is not ready yet may still have work."""

@@ -180,8 +180,9 @@ class Worker:
         match command:
             case StopWorker(restarts=restarts):
                 self._ask_in_a_thread(restarts)
-            case AnnounceGone(worker, why):
-                self._context.link.mark_gone(worker, why)
+            case AnnounceGone(gone):
+                for worker, why in gone.items():
+                    self._context.link.mark_gone(worker, why)
             case AnnounceWatermarks(values=values):
                 self._context.link.watermarks.grow(values)
             case AttachDebugger(path=path, token=token, thread=thread):

@@ -99,10 +99,10 @@ class WorkerThreads(Workers):
                 self._start(name, attempt)
             case KillWorker(name, at_once=at_once):
                 self._kill(self._threads[name], at_once)
-            case AnnounceGone():
+            case AnnounceGone(to=""):
                 for thread in list(self._threads.values()):
                     thread.worker.execute(command)
-            case StopWorker(name) | AnnounceWatermarks(name):
+            case StopWorker(name) | AnnounceWatermarks(name) | AnnounceGone(to=name):
                 worker_thread = self._threads.get(name)
                 if worker_thread is not None:
                     worker_thread.worker.execute(command)

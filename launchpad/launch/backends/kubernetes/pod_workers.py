@@ -157,8 +157,8 @@ class KubernetesWorkers(Workers):
         match command:
             case StartWorker(worker, number):
                 self._start(worker, number)
-            case AnnounceGone(worker, why):
-                self._gone[worker] = why[:_REASON]
+            case AnnounceGone(gone, to=""):
+                self._gone |= {worker: why[:_REASON] for worker, why in gone.items()}
                 for attempt in self._attempts.values():
                     if not attempt.is_over:
                         self._terminator.send_commands(attempt, {"gone": dict(self._gone)})

@@ -145,7 +145,7 @@ class ForkedWorkers(Workers):
                     lost = self._lost
                 case KillWorker(worker) if worker in self._attempts:
                     self._attempts[worker].killed = True
-        if lost is not None:
+        if lost is not None and isinstance(command, StartWorker):
             self._end(command.worker, lost)
         else:
             self.send(command)

@@ -211,6 +211,9 @@ class ForkServer:
                 process.kill_by = now + _DUMP_LIMIT_S
                 with contextlib.suppress(OSError):
                     os.kill(process.pid, signal.SIGQUIT)
+            case commands.AnnounceGone(to=worker) if worker:
+                if worker in processes:
+                    processes[worker].pipe.send(message)
             case commands.AnnounceGone() | commands.AddressesChanged():
                 for process in processes.values():
                     process.pipe.send(message)

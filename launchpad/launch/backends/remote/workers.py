@@ -170,8 +170,8 @@ class HostedWorkers(Workers):
                     self._drop(worker, "stopped before it was started")
             case KillWorker(worker):
                 self._kill(command)
-            case AnnounceGone(worker, why):
-                self._gone[worker] = why
+            case AnnounceGone(gone, to=""):  # to a worker that has just been started: see _begin
+                self._gone |= gone
                 for handle in self._ready():
                     handle.send(command)
             case AnnounceWatermarks(worker):
@@ -238,8 +238,8 @@ class HostedWorkers(Workers):
         # Send this after the start, because the host's forkserver passes it on only to a worker that runs.
         handle.send(AddressesChanged(self._places.seen_from(handle.ready.node)))
         # This worker did not run yet when these ends were announced.
-        for worker, why in self._gone.items():
-            handle.send(AnnounceGone(worker, why))
+        if self._gone:
+            handle.send(AnnounceGone(dict(self._gone)))
 
     def _kill(self, command: KillWorker) -> None:
         handle = self._ready_host_of(command.worker)

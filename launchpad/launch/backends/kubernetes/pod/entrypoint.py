@@ -292,9 +292,13 @@ class WorkerPod:
         before = self._commands
         # If the worker has not started, keep the command to crash it for later.
         self._commands = commands if self._pid else replace(commands, crash=False)
-        for worker in {*commands.gone, *before.gone}:
-            if commands.gone.get(worker, "") != before.gone.get(worker, ""):
-                self._workers.execute(AnnounceGone(worker, commands.gone.get(worker, "")))
+        changed = {
+            worker: commands.gone.get(worker, "")
+            for worker in {*commands.gone, *before.gone}
+            if commands.gone.get(worker, "") != before.gone.get(worker, "")
+        }
+        if changed:
+            self._workers.execute(AnnounceGone(changed))
         if commands.watermarks != before.watermarks:
             self._workers.execute(AnnounceWatermarks(self._name, commands.watermarks))
         if (self._is_terminated or commands.restarts) and not self._is_asked:
