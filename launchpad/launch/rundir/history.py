@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,14 @@ from launchpad.outcome import Outcome
 from launchpad.telemetry.edge_stats import Edges, EdgeStats
 
 NAME = "history.json"
-KEPT_ATTEMPTS = 50
-"""The number of last attempts that are kept of each worker."""
+_KEPT_ATTEMPTS = 50
+_KEPT_IN_ALL = 10_000
+_KEPT_ANYWAY = 5
+"""The number of last attempts that are kept: of each worker, of all workers together, and of each worker in a
+program with very many workers."""
+
+_KEPT_TRACEBACKS = 3
+"""The number of last attempts of each worker whose tracebacks are kept."""
 
 _KEPT_LINES = 40
 
@@ -64,13 +70,39 @@ class AttemptRecord:
             self, outcome=dataclasses.replace(self.outcome, last_lines=lines)
         )
 
+    def without(self, *names: str) -> AttemptRecord:
+        """Return the record without these parts of its outcome: `last_lines` or `traceback`."""
+        if self.outcome is None:
+            return self
+        empty: dict[str, Any] = {"last_lines": (), "traceback": ""}
+        changes = {name: empty[name] for name in names if getattr(self.outcome, name)}
+        if not changes:
+            return self
+        return dataclasses.replace(self, outcome=dataclasses.replace(self.outcome, **changes))
+
+
+def kept(attempts: Sequence[AttemptRecord], n_workers: int) -> tuple[AttemptRecord, ...]:
+    """Return what is kept of a worker's ended attempts when the next one begins.
+
+    Thousands of workers that fail again and again must not fill the launcher's memory. Whatever an attempt
+    printed is in its log, and so are the tracebacks that are dropped.
+    """
+    n_kept = max(_KEPT_ANYWAY, min(_KEPT_ATTEMPTS, _KEPT_IN_ALL // n_workers)) - 1
+    last = attempts[-n_kept:]
+    n_without = len(last) - (_KEPT_TRACEBACKS - 1)
+    return tuple(
+        record.without("last_lines", "traceback") if i < n_without else record.without("last_lines")
+        for i, record in enumerate(last)
+    )
+
 
 @dataclass(frozen=True)
 class RunHistory:
     """The history of a run so far.
 
     Attributes:
-        attempts: The attempts by worker, the earliest first; the last 50 of each worker.
+        attempts: The attempts by worker, the earliest first; the last 50 of each worker, and fewer if there
+            are more than 200 workers. Only the last three of each worker have tracebacks.
         failures: The failure that ended the program, and the failures that came after it.
         ended: When the run ended, in seconds since 1970; None while it goes on.
         edges: What has gone over its edges, once the run has ended. Before that, call `running.edges()`.

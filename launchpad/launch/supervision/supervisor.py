@@ -317,7 +317,7 @@ class Supervisor:
 
     def _start_attempt(self, worker: WorkerState, now: float) -> list[Decided]:
         """Start a worker's next attempt. From the second one on, tell it which workers are gone."""
-        worker.next_attempt(now)
+        worker.next_attempt(now, len(self.workers))
         self._tally.update(worker)
         self._limits.update(worker)
         self._barriers.restarted(worker)
@@ -357,9 +357,10 @@ class Supervisor:
         if worker.restart_reason:
             besides = f"; {end.cause}" if end.is_failure or end.hung else ""
             end = replace(end, cause=f"{worker.restart_reason}{besides}")
-        worker.outcome = end
         worker.current.pid = 0
         worker.note(ended=now, outcome=end)
+        # The record's outcome is shorter. If there is no room for a worker, it may have no record.
+        worker.outcome = worker.attempts[-1].outcome if worker.attempts else end
         if end.kind == outcome.SUCCEEDED:
             worker.succeeded_attempt = worker.attempt
         worker.current.deadlines.clear()

@@ -10,7 +10,7 @@ from typing import Any
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.telemetry.registry import Counted
 from launchpad.launch.plan import WorkerPlan
-from launchpad.launch.rundir.history import KEPT_ATTEMPTS, AttemptRecord
+from launchpad.launch.rundir.history import AttemptRecord, kept
 from launchpad.outcome import Outcome
 from launchpad.runtime.commands import Command
 from launchpad.runtime.events import EdgesCounted, Returned
@@ -254,8 +254,8 @@ class WorkerState:
         within_s = self.plan.policy.restart.start_timeout_s
         return None if within_s is None or self.current.debugged else now + within_s
 
-    def next_attempt(self, now: float) -> None:
-        """Begin the next attempt."""
+    def next_attempt(self, now: float, n_workers: int = 1) -> None:
+        """Begin the next attempt. In a program with very many workers, fewer records are kept of each."""
         self.move("start")
         self.next_start = None
         self.restart_reason = ""
@@ -263,7 +263,7 @@ class WorkerState:
             self.counts = self.counts.at_next_attempt()
         self.attempt += 1
         new = AttemptRecord(self.name, self.attempt, now)
-        self.attempts = (*self.attempts[1 - KEPT_ATTEMPTS :], new)
+        self.attempts = (*kept(self.attempts, n_workers), new)
         self.current = AttemptState(started_at=now)
         self.current.expect(Deadline.READY, self.next_ready(now))
 
