@@ -18,12 +18,13 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import launchpad as lp
-from benchmarks.harness import bars
+from benchmarks.harness import bars, drawn_failures
+from benchmarks.harness.command_line import Parser
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, WorkerPolicy
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import Decided
@@ -34,7 +35,7 @@ from launchpad.simulation.simulate import SimulatedRun
 
 BARS = bars.parse("""
 memory of the supervisor for each of 5,000 workers  | storm/5000/kb_per_worker  | ≤ 20 kB
-time of an event, at 5,000 workers : at 100         | storm/growth              | ≤ 3
+time of an event, in the largest storm : smallest   | storm/growth              | ≤ 3
 runs without close failures that go as simulated    | agreement/share           | ≥ 0.98
 """)
 
@@ -46,6 +47,7 @@ _TOGETHER = 5
 
 EVERY_S = 300.0
 """How long a worker of a storm runs on average until it fails."""
+
 _POLICY = lp.RestartPolicy(
     max_restarts=10**6, within_s=3600.0, backoff=0.1, start_timeout_s=60.0, save_every_s=10.0
 )
@@ -72,7 +74,11 @@ class Timed:
         self.cpu_s = 0.0
         self.n_events = 0
         self._on = supervisor.on
-        replaced = {"on": self._on_real, "tick": supervisor.tick, "wake_at": supervisor.wake_at}
+        replaced: dict[str, Callable[..., Any]] = {
+            "on": self._on_real,
+            "tick": supervisor.tick,
+            "wake_at": supervisor.wake_at,
+        }
         for name, method in replaced.items():
             setattr(supervisor, name, self._timed(method))
 
@@ -133,7 +139,7 @@ def memory_of(n_workers: int, n_failures: int) -> float:
 def _give_output(supervisor: Supervisor) -> None:
     """Give each failure what a real one has: a traceback, the last lines of output, the path of a log."""
     on = supervisor.on
-    setattr(supervisor, "on", lambda report, now: on(_with_output(report), now))  # noqa: B010  mypy
+    setattr(supervisor, "on", lambda report, now: on(_with_output(report), now))  # noqa: B010
 
 
 def _with_output(report: Event) -> Event:
