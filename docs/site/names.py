@@ -20,7 +20,7 @@ PACKAGES = ["launchpad", *(f"launchpad.{name}" for name in "courier edges replay
 SUBJECTS = {
     "Programs": "program graph handle runtime.executable address nodes.base resources restart_policy",
     "Nodes": "nodes collectives.node queues.node replay.node",
-    "Launching": "launch flags outcome telemetry",
+    "Launching": "launch flags outcome telemetry simulation",
     "In a worker": "runtime services.inbox",
     "Calls": "courier",
     "Edges": "edges telemetry.edge_stats courier.transport.link",

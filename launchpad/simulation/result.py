@@ -45,7 +45,8 @@ class Simulation:
     """The result of `lp.simulate`. Printed, it is a short table.
 
     Example:
-        simulation = lp.simulate(program, hosts=lp.SimulatedHosts(8, mtbf_s=7 * 86_400), seed=1)
+        hosts = lp.SimulatedHosts(8, mtbf_s=7 * 86_400)
+        simulation = lp.simulate(program, hosts=hosts, restart=lp.RestartPolicy(), seed=1)
         assert simulation.group("learner").availability > 0.99
         for at_s, name, what, attempt, host, why in simulation.history:
             print(f"{at_s:10.1f} s  {name} {what} {why}")

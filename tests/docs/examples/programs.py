@@ -73,6 +73,14 @@ examples(
 )
 
 
+@example_of("simulate Simulation")
+def learner_with_an_actor(example: Example) -> None:
+    program = training()["program"]
+    program.add_node(lp.PyNode(train), label="actor")
+
+    example.run(program=program)
+
+
 @example_of("LaunchPlan")
 def plan_is_written_to_a_file(example: Example) -> None:
     file = io.StringIO()
