@@ -369,8 +369,8 @@ MUTATIONS = (
     Mutation(
         "groups are asked to stop in reverse order of start",
         "launch/supervision/shutdown.py",
-        "for g in groups if",
-        "for g in reversed(groups) if",
+        "(s.is_last, ranks[s.group])",
+        "(s.is_last, -ranks[s.group])",
         "tests/launch/test_supervisor.py",
     ),
     Mutation(

@@ -41,8 +41,8 @@ class Comparison(NamedTuple):
     """A program and its simulation.
 
     Attributes:
-        margin_s: The shortest time between the failure of one worker and a failure, or the success, of
-            another. If it is short, a real run may well have these in the other order.
+        margin_s: The shortest time between a failure of one worker and the end of another one, if nothing
+            stopped that. If it is short, a real run may have these in the other order.
     """
 
     program: lp.Program
@@ -53,9 +53,13 @@ class Comparison(NamedTuple):
 def work(fails_after_s: Sequence[float]) -> None:
     """Run for a while, or fail as it is said of this attempt, or stop when asked."""
     attempt = lp.current().attempt
-    fails = attempt <= len(fails_after_s)
-    if not lp.wait_for_stop(fails_after_s[attempt - 1] if fails else RUN_S) and fails:
+    is_stopped = lp.wait_for_stop(_run_time_s(fails_after_s, attempt))
+    if not is_stopped and attempt <= len(fails_after_s):
         raise RuntimeError("as it was drawn")
+
+
+def _run_time_s(fails_after_s: Sequence[float], attempt: int) -> float:
+    return fails_after_s[attempt - 1] if attempt <= len(fails_after_s) else RUN_S
 
 
 def draw(seed: int) -> Comparison:
@@ -74,11 +78,17 @@ def draw(seed: int) -> Comparison:
         program, start_s=_START_S, run_s=dict.fromkeys(_GROUPS, RUN_S), failures=failures
     )
     ends = [event for event in simulation.history if event.what in _KINDS]
-    by_itself = [event for event in ends if event.what in ("succeeded", "failed")]
+    # When each attempt ends if nothing stops it.
+    due = [
+        (event.subject, event.at_s + _run_time_s(failures[event.subject], event.attempt))
+        for event in simulation.history
+        if event.what == "ready"
+    ]
     gaps = [
-        abs(one.at_s - other.at_s)
-        for one, other in itertools.permutations(by_itself, 2)
-        if one.what == "failed"
+        abs(event.at_s - due_at)
+        for event in ends
+        for worker, due_at in due
+        if event.what == "failed" and worker != event.subject
     ]
     workers: dict[str, list[str]] = {}
     for event in ends:

@@ -62,11 +62,10 @@ def checked(behaviour: Behaviour, groups: Collection[str], workers: Collection[s
                 )
     _check_names("failures", behaviour.failures, [*groups, *workers])
     for name, value in behaviour.failures.items():
-        if isinstance(value, Sequence):  # a text has characters, which are no times
-            is_good = all(map(_is_time, value))
-        else:
-            is_good = is_number(value) and value > 0
-        if not is_good:
+        # The characters of a text are no times, so a text is refused.
+        is_list = isinstance(value, Sequence) and all(map(_is_time, value))
+        is_mean = is_number(value) and value > 0
+        if not (is_list or is_mean):
             raise DefinitionError(
                 f"failures[{name!r}]={value!r}: expected the mean time between failures in seconds, more than"
                 " 0, or a list of the run times after which attempts 1, 2, … fail"

@@ -105,8 +105,8 @@ class Host:
             self.free[kind] += amount
 
 
-class Placement:
-    """The choice of hosts: round robin among the hosts that have room."""
+class RoundRobin:
+    """The choice of hosts, in turn among those that have room."""
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         self._hosts = hosts
@@ -159,9 +159,9 @@ def check_room(workers: Sequence[WorkerPlan], kinds: Sequence[SimulatedHosts]) -
                 f" {_shown(kind, supply)}. Give fewer replicas, smaller Resources({kind}=…), or more"
                 " lp.SimulatedHosts."
             )
-    placement = Placement(hosts)
+    round_robin = RoundRobin(hosts)
     for worker in workers:
-        host = placement.choose(worker.resources)
+        host = round_robin.choose(worker.resources)
         if host is None:
             n_placed = sum(len(host.workers) for host in hosts)
             raise DefinitionError(

@@ -22,7 +22,7 @@ from launchpad.runtime.commands import Command, KillWorker, StartWorker, StopWor
 from launchpad.runtime.events import Done, Ended, Event, Ready
 from launchpad.simulation.behaviour import Behaviour
 from launchpad.simulation.clock import VirtualClock
-from launchpad.simulation.hosts import Host, Placement
+from launchpad.simulation.hosts import Host, RoundRobin
 
 
 class SimulatedEvent(NamedTuple):
@@ -67,7 +67,7 @@ class SimulatedAttempt:
 
 @dataclass(eq=False)
 class WorkerRecord:
-    """What a simulation notes about one worker.
+    """The figures of one worker.
 
     Attributes:
         starts: The number of attempts.
@@ -111,7 +111,7 @@ class SimulatedWorkers(Workers):
         self._report = report
         self._note = note
         self._random = cache(lambda name: Random(f"{seed}/{name}"))
-        self._placement = Placement(hosts)
+        self._round_robin = RoundRobin(hosts)
         self._waiting: dict[str, SimulatedAttempt] = {}
         self._attempts: dict[str, SimulatedAttempt] = {}
         for host in hosts:
@@ -139,8 +139,8 @@ class SimulatedWorkers(Workers):
             self._count(attempt, loses=False)
 
     def _place(self, attempt: SimulatedAttempt, host: Host | None = None) -> None:
-        """Start an attempt on this host, else on the next one with room; if there is none, let it wait."""
-        host = host or self._placement.choose(attempt.worker.resources)
+        """Start an attempt on this host, else on the next one with room. If no host has room, let it wait."""
+        host = host or self._round_robin.choose(attempt.worker.resources)
         if host is None:
             self._waiting[attempt.worker.name] = attempt
             self._note_change(attempt, "waits")

@@ -23,7 +23,7 @@ _ORDERLY_S = 0.2
 
 
 class _Step(NamedTuple):
-    """Workers that are asked to stop at the same time: those of a group, except or only those that stop last."""
+    """A group to stop: those of its workers that stop last, or the others."""
 
     group: str
     is_last: bool

@@ -30,16 +30,16 @@ from launchpad.launch.supervision.restart import (
     given_up,
 )
 from launchpad.launch.supervision.restarting import Restarting
-from launchpad.launch.supervision.shutdown import Shutdown
-from launchpad.launch.supervision.tally import (
+from launchpad.launch.supervision.roster import (
     ALIVE_OR_BACK,
     HAS_FAILED,
     HAS_RUN,
     HAS_WORK,
     KEEPS_MAIN,
     MAY_END_MAIN,
-    Tally,
+    Roster,
 )
+from launchpad.launch.supervision.shutdown import Shutdown
 from launchpad.launch.supervision.worker_state import (
     Deadline,
     Decided,
@@ -94,6 +94,9 @@ class _RestartScope(NamedTuple):
 class Supervisor:
     """The supervisor of one launch. Not thread-safe: one thread owns it. Times are monotonic seconds.
 
+    No decision about one worker looks at all workers, since there may be thousands. That takes two attributes
+    more than 15: each of them says what is left to look at.
+
     Args:
         plan: The plan, with the workers in the order in which they are started.
         grace_s: How long a worker may take to stop. With 0 it is killed at once, with a negative number
@@ -109,12 +112,7 @@ class Supervisor:
         self.failures: list[Outcome] = []
         self.stop_reason = ""
         self._grace_s = grace_s
-        self._groups: dict[str, list[WorkerState]] = {}
-        # The group that was started last has the lowest rank, and is stopped first.
-        self._ranks: dict[str, int] = {}
-        self._n_main = 0
-        self._longest_window_s = 0.0
-        self._tally = Tally()
+        self._roster = Roster()
         self._limits = DueTimes(_limit_at)
         self._beats = DueTimes(_beat_at)
         self._stop: Shutdown | None = None
@@ -122,14 +120,15 @@ class Supervisor:
         self._restart_history: dict[str, list[tuple[float, str]]] = {}
         # It is replaced, not changed, since commands hold it.
         self._gone: Mapping[str, str] = {}
-        self._barriers = Barriers(self._groups)
+        self._barriers = Barriers(self._roster.groups)
         self._watchers: dict[str, WorkerState] = {}
         # Groups in which a worker has done its work since the others were last looked at.
         self._groups_to_stop: set[str] = set()
         self._is_awaited = False
         self._has_noted_endless = False
         for worker in plan.workers:
-            self._take(WorkerState(worker))
+            self.workers[worker.name] = WorkerState(worker)
+            self._roster.add(self.workers[worker.name])
 
     def start_all(self, now: float = 0.0) -> list[Decided]:
         return [c for worker in self.workers.values() for c in self._start_attempt(worker, now)]
@@ -138,8 +137,8 @@ class Supervisor:
         """Start one more worker, unless the program is stopping. It is stopped before all earlier workers."""
         if self.is_stopping:
             return []
-        self._take(WorkerState(plan, runs=True))
-        self._ranks[plan.group] = -len(self.workers)
+        self.workers[plan.name] = WorkerState(plan, runs=True)
+        self._roster.add(self.workers[plan.name], stops_first=True)
         return self._start_attempt(self.workers[plan.name], now)
 
     def on(self, report: events.Event, now: float) -> list[Decided]:
@@ -161,7 +160,7 @@ class Supervisor:
                 commands = self.stop(f"{name} called lp.stop()", now)
             case events.Done() if not is_late:
                 worker.current.is_done = True
-                self._tally.update(worker)
+                self._roster.update(worker)
                 self._expect(worker, Deadline.HEARTBEAT, None)
                 self._groups_to_stop.add(worker.plan.group)
                 commands = [
@@ -228,7 +227,7 @@ class Supervisor:
                     worker.restart_reason = ""
             for worker in self.workers.values():
                 self._expect(worker, Deadline.HEARTBEAT, None)
-            self._stop = Shutdown(self.workers.values(), self._ranks, now, self._grace_s)
+            self._stop = Shutdown(self.workers.values(), self._roster.ranks, now, self._grace_s)
         if at_once:
             self._stop.kill_at_once()
         return self.tick(now)
@@ -250,7 +249,7 @@ class Supervisor:
             member.next_start = None
             self._expect(member, Deadline.HEARTBEAT, None)
             member.restart_reason = reason
-        self._restarting.add(Shutdown(members, self._ranks, now, self._grace_s, now))
+        self._restarting.add(Shutdown(members, self._roster.ranks, now, self._grace_s, now))
         note = PrintNote(f"{named(members)}: {reason}")
         return [note, *self._announce_ends(_restarted(over)), *self.tick(now)]
 
@@ -291,22 +290,12 @@ class Supervisor:
     @property
     def is_over(self) -> bool:
         """True if all workers have ended and none will be started again."""
-        return not self._tally.count(ALIVE_OR_BACK)
-
-    def _take(self, worker: WorkerState) -> None:
-        """Take over the supervision of one more worker."""
-        plan = worker.plan
-        self.workers[worker.name] = worker
-        self._groups.setdefault(plan.group, []).append(worker)
-        self._ranks.setdefault(plan.group, -len(self.workers))
-        self._n_main += plan.policy.main
-        self._longest_window_s = max(self._longest_window_s, plan.policy.restart.within_s)
-        self._tally.update(worker)
+        return not self._roster.count(ALIVE_OR_BACK)
 
     def _move(self, worker: WorkerState, event: str) -> None:
         """Move a worker to its next state, and count it as what it then is."""
         worker.move(event)
-        self._tally.update(worker)
+        self._roster.update(worker)
 
     def _expect(self, worker: WorkerState, event: Deadline, by: float | None) -> None:
         """Set the time by which an event of a worker must come; None if it is no longer expected."""
@@ -318,7 +307,7 @@ class Supervisor:
     def _start_attempt(self, worker: WorkerState, now: float) -> list[Decided]:
         """Start a worker's next attempt. From the second one on, tell it which workers are gone."""
         worker.next_attempt(now, len(self.workers))
-        self._tally.update(worker)
+        self._roster.update(worker)
         self._limits.update(worker)
         self._barriers.restarted(worker)
         commands: list[Decided] = [StartWorker(worker.name, worker.attempt)]
@@ -402,13 +391,13 @@ class Supervisor:
     def _end_group(self, worker: WorkerState, now: float) -> list[Decided]:
         """If all workers of a group have done their work, stop those that serve until then."""
         group = worker.plan.group
-        is_over = not self._tally.count(HAS_WORK, group)
+        is_over = not self._roster.count(HAS_WORK, group)
         if self.is_stopping or not is_over or group not in self._groups_to_stop:
             return []
         self._groups_to_stop.remove(group)
         servers = [
             w
-            for w in self._groups[group]
+            for w in self._roster.groups[group]
             if w.current.is_done
             and w.is_alive
             and not w.current.asked
@@ -455,8 +444,8 @@ class Supervisor:
         counted_as = scopes.get(policy.scope, "program")
         history = self._restart_history.setdefault(counted_as, [])
         restarts = [at for at, _ in history]
-        n_failed = self._tally.count(HAS_FAILED, worker.plan.group)
-        n_left = len(self._groups[worker.plan.group]) - n_failed - (not worker.has_failed)
+        n_failed = self._roster.count(HAS_FAILED, worker.plan.group)
+        n_left = len(self._roster.groups[worker.plan.group]) - n_failed - (not worker.has_failed)
         decision = decide(policy, end, restarts, now, is_stopping=self.is_stopping, n_left=n_left)
         if not self.is_stopping:
             _log.debug(
@@ -492,7 +481,7 @@ class Supervisor:
     ) -> list[Decided]:
         """Begin to restart the worker and all that its policy restarts with it."""
         # Forget failures that no policy counts any more.
-        longest_s = self._longest_window_s
+        longest_s = self._roster.longest_window_s
         history[:] = [(at, failure) for at, failure in history if now - at < longest_s]
         history.append((now, end.headline()))
 
@@ -506,7 +495,7 @@ class Supervisor:
             self._move(member, "restart")
             member.next_start = next_start
             self._expect(member, Deadline.HEARTBEAT, None)
-        self._restarting.add(Shutdown(members, self._ranks, now, self._grace_s, due_at))
+        self._restarting.add(Shutdown(members, self._roster.ranks, now, self._grace_s, due_at))
 
         when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
         count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
@@ -526,7 +515,7 @@ class Supervisor:
             members = [worker]
         elif policy.scope == GROUP:
             name = f"group {group!r}"
-            members = list(self._groups[group])
+            members = list(self._roster.groups[group])
         pending = self._restarting.of(members)
         if pending:
             together = {*members, *(member for restart in pending for member in restart.members)}
@@ -573,10 +562,10 @@ class Supervisor:
 
     def _stop_if_done(self, now: float) -> list[Decided]:
         """Stop the program if no work is left. A worker that is not ready yet may still have work."""
-        if self._n_main:
-            is_done = not self._tally.count(KEEPS_MAIN)
+        if self._roster.has_main:
+            is_done = not self._roster.count(KEEPS_MAIN)
         else:
-            is_done = not self._tally.count(HAS_WORK) and self._tally.count(HAS_RUN) > 0
+            is_done = not self._roster.count(HAS_WORK) and self._roster.count(HAS_RUN) > 0
         if self.is_stopping or not is_done:
             return self._note_if_endless()
         return self.stop("all work is done", now)
@@ -600,11 +589,11 @@ class Supervisor:
         """
         if self._has_noted_endless or not self._is_awaited or self.is_stopping:
             return []
-        if self._tally.count(MAY_END_MAIN if self._n_main else HAS_WORK):
+        if self._roster.count(MAY_END_MAIN if self._roster.has_main else HAS_WORK):
             return []
         self._has_noted_endless = True
         alive = [worker for worker in self.workers.values() if worker.state is not State.ENDED]
-        kind = "worker of a main group" if self._n_main else "worker"
+        kind = "worker of a main group" if self._roster.has_main else "worker"
         return [
             PrintNote(
                 f"no {kind} has a run() that could end ({named(alive)}): this program runs until it is"

@@ -1,4 +1,4 @@
-"""Counts of workers by what is true of them, so that no decision has to look at all workers."""
+"""The workers by group, and counts by what is true of them: no decision has to look at all workers."""
 
 from __future__ import annotations
 
@@ -40,18 +40,38 @@ _FACTS: dict[str, Callable[[WorkerState], bool]] = {
 }
 
 
-class Tally:
-    """The numbers of workers for which each fact holds, in all and by group.
+class Roster:
+    """The workers of a program by group, and for how many of them each fact holds.
 
     `update` must be called after each change of a worker that a fact depends on: its state, `runs`, `outcome`
     and `is_done`.
+
+    Attributes:
+        groups: Group → its workers, in the order of their starts.
+        ranks: Group → its rank. The group that was started last has the lowest one, and is stopped first.
+        has_main: True if there is a main group.
+        longest_window_s: The longest `within_s` of all policies.
     """
 
     def __init__(self) -> None:
+        self.groups: dict[str, list[WorkerState]] = {}
+        self.ranks: dict[str, int] = {}
+        self.has_main = False
+        self.longest_window_s = 0.0
         self._counts: Counter[tuple[str, str]] = Counter()
         self._facts: dict[WorkerState, tuple[str, ...]] = {}
         # Facts → the same tuple, so that thousands of workers share a few tuples.
         self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def add(self, worker: WorkerState, *, stops_first: bool = False) -> None:
+        """Add a worker. `stops_first` is True if its group is stopped before all groups that are there."""
+        plan = worker.plan
+        self.groups.setdefault(plan.group, []).append(worker)
+        if stops_first or plan.group not in self.ranks:
+            self.ranks[plan.group] = -len(self._facts)
+        self.has_main |= plan.policy.main
+        self.longest_window_s = max(self.longest_window_s, plan.policy.restart.within_s)
+        self.update(worker)
 
     def update(self, worker: WorkerState) -> None:
         """Count a worker as what it is now."""
