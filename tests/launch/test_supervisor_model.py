@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, WorkerPolicy
+from launchpad.launch.supervision import roster
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import Decided
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome
@@ -206,6 +207,12 @@ class Model(RuleBasedStateMachine):
         for name, watched in self.supervisor.workers.items():
             if name not in self.live:
                 assert watched.state in ("ended", "restarting")
+
+    @invariant()
+    def its_counts_are_those_of_its_workers(self) -> None:
+        workers = self.supervisor.workers.values()
+        for fact, holds in roster._FACTS.items():
+            assert self.supervisor._roster.count(fact) == sum(map(holds, workers)), fact
 
     def teardown(self) -> None:
         """However it went: a stop ends it within the grace period."""

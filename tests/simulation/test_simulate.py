@@ -286,7 +286,7 @@ def test_a_result_is_printed_as_a_table_with_the_first_cause() -> None:
 @pytest.mark.timing
 def test_real_runs_go_as_their_simulations_do() -> None:
     """The ends of all attempts of all workers; only failures that no delay could put in another order."""
-    drawn = map(drawn_failures.draw, range(40))
+    drawn = map(drawn_failures.draw, range(80))
     comparisons = [comparison for comparison in drawn if comparison.margin_s > 0.12][:10]
 
     real = drawn_failures.run_really(comparisons, "test_mt")

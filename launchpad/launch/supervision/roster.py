@@ -49,6 +49,7 @@ class Roster:
     Attributes:
         groups: Group → its workers, in the order of their starts.
         ranks: Group → its rank. The group that was started last has the lowest one, and is stopped first.
+        have_ended: The workers of which an attempt has ended, by name.
         has_main: True if there is a main group.
         longest_window_s: The longest `within_s` of all policies.
     """
@@ -56,6 +57,7 @@ class Roster:
     def __init__(self) -> None:
         self.groups: dict[str, list[WorkerState]] = {}
         self.ranks: dict[str, int] = {}
+        self.have_ended: dict[str, WorkerState] = {}
         self.has_main = False
         self.longest_window_s = 0.0
         self._counts: Counter[tuple[str, str]] = Counter()

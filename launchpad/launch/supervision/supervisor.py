@@ -186,7 +186,7 @@ class Supervisor:
             case events.EndsWatched():
                 worker.current.watches_ends = True
                 self._watchers[worker.name] = worker
-                have_ended = [w for w in self.workers.values() if w.ended_attempt]
+                have_ended = self._roster.have_ended.values()
                 values = {name: n for w in have_ended for name, n in w.end_marks().items()}
                 commands = [AnnounceWatermarks(worker.name, values)]
             case events.BarrierReached(name=name, number=number):
@@ -354,6 +354,7 @@ class Supervisor:
             worker.succeeded_attempt = worker.attempt
         worker.current.deadlines.clear()
         self._watchers.pop(worker.name, None)
+        self._roster.have_ended[worker.name] = worker
         self._move(worker, "end")
         self._restarting.ended(worker)
         if self._stop is not None:
