@@ -142,7 +142,7 @@ ordeal: $(VENV)/.ordeal-is-installed
 	undergo history.py; undergo garbage.py; undergo fuzz.py; undergo nested_values.py --examples=100000; \
 	undergo orphans.py --trials=300; undergo ctrl_c.py; undergo ctrl_c.py --presses=2; \
 	undergo saves.py; undergo edges.py; undergo heartbeats.py; \
-	undergo queues.py; undergo pool.py --chaos; undergo scale.py; undergo cycles.py; undergo interrupts.py; \
+	undergo queues.py; undergo pool.py --chaos; undergo scale.py; undergo simulation.py; undergo cycles.py; undergo interrupts.py; \
 	exit $$failed
 
 clean:

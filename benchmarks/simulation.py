@@ -42,7 +42,7 @@ runs without close failures that go as simulated    | agreement/share           
 CLOSE_S = 0.04
 """Failures that are closer to each other may come in another order in a real run."""
 
-_TOGETHER = 5
+_TOGETHER = 3
 """The number of real runs at the same time."""
 
 EVERY_S = 300.0

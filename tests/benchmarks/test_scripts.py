@@ -26,7 +26,7 @@ SECOND_HARNESS = re.compile(
 PEER = re.compile(r"^\s*(?:import|from) (ray|grpc|zmq|uvloop|reverb|monarch)\b", re.MULTILINE)
 DEADLINE_S = 540  # rpc computes for half a minute, and others may use the machine
 SCRIPTS = sorted(path.name for path in (ROOT / "benchmarks").glob("[!_]*.py"))
-REPORTING = "rpc soak launch recovery logs orphans ctrl_c scale cycles".split()
+REPORTING = "rpc soak launch recovery logs orphans ctrl_c scale cycles simulation".split()
 PRINTING = {
     "saves.py --kills=5 --resumes=2": "resumed ",
     "pool.py --quick": "all results, in order: yes; twice: 0",

@@ -508,8 +508,6 @@ class Supervisor:
         """Return the workers that are restarted with this one. Take over their pending restarts."""
         policy = worker.plan.policy.restart
         group = worker.plan.group
-        name = "the program"
-        members = list(self.workers.values())
         due_at = 0.0
         if policy.scope == WORKER:
             name = "it"
@@ -517,6 +515,9 @@ class Supervisor:
         elif policy.scope == GROUP:
             name = f"group {group!r}"
             members = list(self._roster.groups[group])
+        else:
+            name = "the program"
+            members = list(self.workers.values())
         pending = self._restarting.of(members)
         if pending:
             together = {*members, *(member for restart in pending for member in restart.members)}
