@@ -71,8 +71,8 @@ class SimulatedHosts:
         return {kind: math.inf if amount is None else amount for kind, amount in has.items()}
 
 
-class Host:
-    """One simulated host.
+class HostState:
+    """The state of one simulated host.
 
     Attributes:
         free: What no worker has been given: the kind of resource → the amount.
@@ -108,11 +108,11 @@ class Host:
 class RoundRobin:
     """The choice of hosts, in turn among those that have room."""
 
-    def __init__(self, hosts: Sequence[Host]) -> None:
+    def __init__(self, hosts: Sequence[HostState]) -> None:
         self._hosts = hosts
         self._next = 0
 
-    def choose(self, resources: Resources) -> Host | None:
+    def choose(self, resources: Resources) -> HostState | None:
         """Return the next host with room for these resources; None if no host has room."""
         n_hosts = len(self._hosts)
         for i in range(n_hosts):
@@ -132,10 +132,10 @@ def demand_of(resources: Resources) -> dict[str, float]:
     }
 
 
-def hosts_of(kinds: Sequence[SimulatedHosts]) -> list[Host]:
+def hosts_of(kinds: Sequence[SimulatedHosts]) -> list[HostState]:
     """Return the hosts: `host-0`, `host-1`, …, in the order of their kinds."""
     all_kinds = [kind for kind in kinds for _ in range(kind.count)]
-    return [Host(f"host-{i}", kind) for i, kind in enumerate(all_kinds)]
+    return [HostState(f"host-{i}", kind) for i, kind in enumerate(all_kinds)]
 
 
 def check_room(workers: Sequence[WorkerPlan], kinds: Sequence[SimulatedHosts]) -> None:
@@ -172,7 +172,7 @@ def check_room(workers: Sequence[WorkerPlan], kinds: Sequence[SimulatedHosts]) -
         host.add(worker)
 
 
-def _largest(hosts: Sequence[Host]) -> str:
+def _largest(hosts: Sequence[HostState]) -> str:
     """Return how much is left on the hosts that have the most of it left."""
     most = {kind: max(host.free[kind] for host in hosts) for kind in _KINDS}
     parts = [_shown(kind, amount) for kind, amount in most.items() if amount < math.inf]

@@ -22,7 +22,7 @@ from launchpad.runtime.commands import Command, KillWorker, StartWorker, StopWor
 from launchpad.runtime.events import Done, Ended, Event, Ready
 from launchpad.simulation.behaviour import Behaviour
 from launchpad.simulation.clock import VirtualClock
-from launchpad.simulation.hosts import Host, RoundRobin
+from launchpad.simulation.hosts import HostState, RoundRobin
 
 
 class SimulatedEvent(NamedTuple):
@@ -59,7 +59,7 @@ class SimulatedAttempt:
 
     worker: WorkerPlan
     number: int
-    host: Host | None = None
+    host: HostState | None = None
     running_since: float | None = None
     is_done: bool = False
     is_over: bool = False
@@ -97,7 +97,7 @@ class SimulatedWorkers(Workers):
     def __init__(
         self,
         plan: LaunchPlan,
-        hosts: Sequence[Host],
+        hosts: Sequence[HostState],
         behaviour: Behaviour,
         clock: VirtualClock,
         report: Callable[[Event], None],
@@ -138,7 +138,7 @@ class SimulatedWorkers(Workers):
         for attempt in self._attempts.values():
             self._count(attempt, loses=False)
 
-    def _place(self, attempt: SimulatedAttempt, host: Host | None = None) -> None:
+    def _place(self, attempt: SimulatedAttempt, host: HostState | None = None) -> None:
         """Start an attempt on this host, else on the next one with room. If no host has room, let it wait."""
         host = host or self._round_robin.choose(attempt.worker.resources)
         if host is None:
@@ -225,12 +225,12 @@ class SimulatedWorkers(Workers):
         # Without anything to save or to finish, a worker that only serves loses nothing.
         return 0.0 if self._behaviour.work_s(worker) is None else ran_s
 
-    def _schedule_failure(self, host: Host) -> None:
+    def _schedule_failure(self, host: HostState) -> None:
         if host.kind.mtbf_s < math.inf:
             up_s = self._random(host.name).expovariate(1 / host.kind.mtbf_s)
             self._clock.call_later(up_s, self._fail_host, host)
 
-    def _fail_host(self, host: Host) -> None:
+    def _fail_host(self, host: HostState) -> None:
         """End all workers of a host. They may be started again on other hosts, or later on this one."""
         host.is_up = False
         self._note(SimulatedEvent(self._clock.now, host.name, "fails"))
@@ -238,13 +238,13 @@ class SimulatedWorkers(Workers):
             self._end(self._attempts[name], LOST, f"{host.name} failed", loses=True)
         self._clock.call_later(host.kind.repair_s, self._repair, host)
 
-    def _repair(self, host: Host) -> None:
+    def _repair(self, host: HostState) -> None:
         host.is_up = True
         self._note(SimulatedEvent(self._clock.now, host.name, "repaired"))
         self._schedule_failure(host)
         self._use_room(host)
 
-    def _use_room(self, host: Host) -> None:
+    def _use_room(self, host: HostState) -> None:
         """Start the attempts that wait and fit on this host, in the order in which they came."""
         for attempt in list(self._waiting.values()):
             if host.fits(attempt.worker.resources):
