@@ -94,8 +94,8 @@ class _RestartScope(NamedTuple):
 class Supervisor:
     """The supervisor of one launch. Not thread-safe: one thread owns it. Times are monotonic seconds.
 
-    No decision about one worker looks at all workers, since there may be thousands. That takes two attributes
-    more than 15: each of them says what is left to look at.
+    No decision about one worker looks at all workers, since there may be thousands. Instead, each attribute
+    holds what one kind of decision has to look at. So there are 16 of them.
 
     Args:
         plan: The plan, with the workers in the order in which they are started.
