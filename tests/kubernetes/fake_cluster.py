@@ -40,6 +40,7 @@ class FakeCluster:
       objects: (kind, name) → manifest, with its status.
       refused: (verb, kind) of what the user may not do.
       is_reachable: Set it to False for a cluster that does not answer.
+      no_pods: Why Jobs get no pods, as the cluster says it in an Event; empty if they get them.
       is_slow: Set it to True for kubelets that leave pods on the list, though nothing of them runs.
     """
 
@@ -49,6 +50,7 @@ class FakeCluster:
         self.refused: set[tuple[str, str]] = set()
         self.is_reachable = True
         self.is_slow = False
+        self.no_pods = ""
         self._changed = threading.Condition()
         self._numbers = itertools.count(1)
         self._version = 0
@@ -68,7 +70,10 @@ class FakeCluster:
             if (kind, name) in self.objects:
                 raise ApiError(409, f'{kind.lower()}s "{name}" already exists')
             made = self._add(manifest)
-            if kind == "Job":
+            if kind == "Job" and self.no_pods:
+                event = {"type": "Warning", "reason": "FailedCreate", "message": self.no_pods}
+                self.objects["Event", f"{name}-event"] = {"metadata": {}, **event}
+            elif kind == "Job":
                 self._add(self._pod_of(made))
             return copy.deepcopy(made)
 
@@ -121,7 +126,7 @@ class FakeCluster:
 
     def events(self, kind: str, name: str) -> Sequence[Manifest]:
         """Those among the objects: `cluster.objects["Event", "e"] = {"reason": …, "message": …}`."""
-        self._request()
+        self._request("list", "Event")
         return [copy.deepcopy(o) for (k, _), o in self.objects.items() if k == "Event"]
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:

@@ -189,10 +189,10 @@ class TestOnACluster:
 
     def test_a_cluster_takes_the_plan_also_with_the_patch(self, terminal: Terminal) -> None:
         ((command, shown),) = commands_of("python docs/snippets/on_kubernetes/show_plan.py")
-        patched = terminal.with_more(**{FILE: str(SNIPPETS / "patched.yaml")})
-
         assert_shown(shown, terminal.run(command))
-        assert_shown(shown, patched.run(command))
+        for settings in ("patched.yaml", "strict.yaml"):
+            patched = terminal.with_more(**{FILE: str(SNIPPETS / settings)})
+            assert_shown(shown, patched.run(command))
 
     def test_the_page_s_role_is_enough_for_an_account_and_needed(self, terminal: Terminal) -> None:
         launch = "python -m examples.hello_world --lp_launch_type=kubernetes"
@@ -239,6 +239,28 @@ def as_account(terminal: Terminal, name: str) -> Terminal:
 # --- its words, without a cluster ------------------------------------------------------------------
 
 
+def test_the_page_s_settings_for_a_strict_namespace_fit_its_program() -> None:
+    done = subprocess.run(
+        [sys.executable, SNIPPETS / "show_plan.py"],
+        env={**os.environ, FILE: str(SNIPPETS / "strict.yaml"), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+
+    jobs = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "Job"]
+    pods = {
+        job["metadata"]["labels"]["launchpad/group"]: job["spec"]["template"]["spec"]
+        for job in jobs
+    }
+    assert set(pods) == {"counter", "ticker"}
+    for pod in pods.values():
+        limits = pod["containers"][0]["resources"]["limits"]
+        assert limits == {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "2Gi"}
+    assert pods["counter"]["tolerations"][0]["key"] == "nvidia.com/gpu"
+    assert "tolerations" not in pods["ticker"]
+
+
 def test_the_role_allows_what_is_asked_for_and_no_more() -> None:
     rules = yaml.safe_load((SNIPPETS / "role.yaml").read_text())["rules"]
 
@@ -257,7 +279,15 @@ def test_the_role_allows_what_is_asked_for_and_no_more() -> None:
     }
 
 
-SAID_BY_OTHERS = {"Insufficient cpu", "nvidia.com/gpu", "taint", "selector", "ModuleNotFoundError"}
+SAID_BY_OTHERS = {
+    "Insufficient cpu",
+    "nvidia.com/gpu",
+    "taint",
+    "selector",
+    "ModuleNotFoundError",
+    "Evicted",
+    "exceeds the limit",
+}
 SOURCES = [
     *(ROOT / "launchpad" / "launch" / "backends" / "kubernetes").rglob("*.py"),
     ROOT / "launchpad" / "launch" / "planning" / "planner.py",

@@ -54,6 +54,12 @@ class Kubernetes(Backend):
                 "launch type 'kubernetes' needs an image: one that has Python, launchpad and your packages."
                 f" Give image=… to launch and plan, or `image: …` in a YAML file that ${FILE} names"
             )
+        groups = dict.fromkeys(worker.group for worker in plan.workers)
+        for label in self._settings.group_patches:
+            if label not in groups:
+                raise DefinitionError(
+                    f"group_patches names a group {label!r}; program {plan.program!r} has {list(groups)}"
+                )
         hosts: dict[str, str] = {}
         for worker in plan.workers:
             resources = worker.resources

@@ -97,7 +97,7 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
     pod = job["spec"]["template"]["spec"]
     pod |= {"serviceAccountName": run.name, "automountServiceAccountToken": True}
     container = worker_container(pod)
-    container["resources"].setdefault("requests", _REQUESTS)
+    container["resources"]["requests"] = _REQUESTS | container["resources"]["requests"]
     fields = {POD_NAME: "metadata.name", NAMESPACE: "metadata.namespace"}
     container["env"] = container.get("env", []) + [
         {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
@@ -120,7 +120,8 @@ def run_of(spec: LauncherSpec, places: Places) -> Run:
     return Run(
         spec.plan.program,
         name(spec.submitter.run),
-        spec.settings,
+        # The program may have a group with the supervisor's name.
+        replace(spec.settings, group_patches={}),
         places,
         grace_s=longest_s + _GRACE_S,
         files=(pod_input.VERSIONS,),

@@ -117,6 +117,8 @@ def job(
         "spec": pod_spec(run, worker, attempt, secrets, module),
     }
     patched_template = patched(template, run.settings.pod_patch)
+    group_patch = run.settings.group_patches.get(worker.group, {})
+    patched_template = patched(patched_template, group_patch)
     metadata = run.metadata(name, **ours)
     # Kueue looks for its labels on the Job.
     metadata["labels"] |= patched_template["metadata"]["labels"]

@@ -25,6 +25,11 @@ RUN, PROGRAM, GROUP, COLOCATION, WORKER, ATTEMPT, ROLE = (
     for name in ("run", "program", "group", "colocation", "worker", "attempt", "role")
 )
 OURS = {"app.kubernetes.io/managed-by": "launchpad"}
+"""The label that all objects of all runs have."""
+
+_NAME = "app.kubernetes.io/name"
+_INSTANCE = "app.kubernetes.io/instance"
+"""Labels that tools of others group objects by: the program, and its run."""
 
 RECORD = "launchpad/record"
 """The annotation of the root Secret with the record of the run."""
@@ -105,7 +110,8 @@ class Run:
 
     def metadata(self, name: str, **more: str) -> dict[str, Any]:
         """Return the metadata of an object; `more` are further labels."""
-        ours = {**OURS, RUN: self.name, PROGRAM: label(self.program)}
+        program = label(self.program)
+        ours = {**OURS, _NAME: program, _INSTANCE: self.name, RUN: self.name, PROGRAM: program}
         meta: dict[str, Any] = {"name": name, "labels": {**ours, **more}}
         if self.settings.namespace:
             meta["namespace"] = self.settings.namespace
