@@ -8,6 +8,7 @@ import random
 import string
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -28,7 +29,6 @@ from launchpad.launch.backends.kubernetes.detached import (
 from launchpad.launch.backends.kubernetes.detached.launcher_manifests import LauncherSpec
 from launchpad.launch.backends.kubernetes.detached.launcher_state import ProgramEnded
 from launchpad.launch.backends.kubernetes.launcher_pod import LauncherPod
-from launchpad.launch.backends.kubernetes.manifests.names import Owner
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.detached import Detached
@@ -37,7 +37,7 @@ from launchpad.launch.planning import planner
 from launchpad.launch.rundir.record import RunRecord
 from launchpad.outcome import FAILED, Outcome
 from tests import nodes
-from tests.kubernetes.fake_cluster import FakeCluster
+from tests.kubernetes.fake_cluster import Account, FakeCluster
 
 DEADLINE_S = 20.0
 SETTINGS = Settings(image="image", pending_timeout_s=DEADLINE_S)
@@ -70,9 +70,14 @@ def plan_of_two() -> LaunchPlan:
 class Leaving:
     """A program of two workers, left there in a thread: the test is the cluster meanwhile."""
 
-    def __init__(self, cluster: FakeCluster, pool: concurrent.futures.Executor) -> None:
+    def __init__(
+        self,
+        cluster: FakeCluster,
+        pool: concurrent.futures.Executor,
+        account: Account | None = None,
+    ) -> None:
         self.cluster = cluster
-        self._future = pool.submit(runs.launch, cluster, plan_of_two(), SETTINGS, 5.0)
+        self._future = pool.submit(runs.launch, account or cluster, plan_of_two(), SETTINGS, 5.0)
 
     @property
     def pod(self) -> str:
@@ -95,6 +100,13 @@ class Leaving:
         """Somebody else gives these commands."""
         annotations = {"launchpad/orders": commands.text()}
         self.cluster.patch("Pod", self.pod, {"annotations": annotations})
+
+    def launcher_pod(self, cluster: FakeCluster | Account) -> LauncherPod:
+        """The supervisor, as far as a test has it do anything."""
+        job = self.only("Job")["metadata"]["name"]
+        submitter = replace(Submitter.here(SETTINGS), run=job.removesuffix("-supervisor"))
+        spec = LauncherSpec(plan_of_two(), SETTINGS, submitter)
+        return LauncherPod(cluster, self.pod, spec)  # type: ignore[arg-type]
 
     @property
     def commands(self) -> PodCommands:
@@ -150,7 +162,8 @@ def test_a_program_is_left_as_soon_as_it_is_launched(leave: Leave) -> None:
 def test_what_was_made_goes_with_the_job_and_code_was_in_secrets_alone(
     there: Leaving, left: Detached
 ) -> None:
-    assert there.kinds == ["Job", "Pod", "Role", "RoleBinding", "Secret", "ServiceAccount"]
+    supervisor = ["ConfigMap", "Job", "Pod", "Role", "RoleBinding", "Secret", "ServiceAccount"]
+    assert there.kinds == supervisor
     open_to_all = [each for (kind, _), each in there.cluster.objects.items() if kind != "Secret"]
     (content,) = (v for k, v in there.only("Secret")["data"].items() if k.startswith("worker"))
     assert content not in json.dumps(open_to_all)
@@ -183,9 +196,9 @@ def test_the_supervisor_alone_has_an_account_with_the_rights_of_a_launch(
 
 
 def test_what_may_not_be_made_is_said_first(cluster: FakeCluster, leave: Leave) -> None:
-    cluster.refused |= {("create", "Role"), ("patch", "Secret")}
+    cluster.refused |= {("create", "Role"), ("patch", "ConfigMap")}
 
-    with pytest.raises(lp.LaunchError, match="you may not patch secrets, create roles"):
+    with pytest.raises(lp.LaunchError, match="you may not patch configmaps, create roles"):
         leave().result()
     assert cluster.objects == {}
 
@@ -237,15 +250,12 @@ class Launcher:
         raise KeyError(f"there is no worker {worker!r}")
 
 
-@pytest.fixture
-def answers(there: Leaving, left: Detached) -> Iterator[Detached]:
-    """Its next question is answered as the launcher pod does."""
-    job = there.only("Job")["metadata"]["name"]
-    submitter = replace(Submitter.here(SETTINGS), run=job.removesuffix("-supervisor"))
-    spec = LauncherSpec(plan_of_two(), SETTINGS, submitter)
-    launcher_pod = LauncherPod(there.cluster, there.pod, spec)  # type: ignore[arg-type]
+@contextmanager
+def answering(there: Leaving) -> Iterator[None]:
+    """Its next question is answered as the launcher pod does, for a block."""
+    launcher_pod = there.launcher_pod(there.cluster)
     launcher_pod.launcher = Launcher()  # type: ignore[assignment]
-    launcher_pod._owner = Owner(job, there.cluster.objects["Secret", job]["metadata"]["uid"])
+    launcher_pod._owner = launcher_pod._own()
 
     def answer() -> None:
         question = there.cluster.when(lambda: there.commands.question)
@@ -253,8 +263,14 @@ def answers(there: Leaving, left: Detached) -> Iterator[Detached]:
 
     thread = threading.Thread(target=answer)
     thread.start()
-    yield left
+    yield
     thread.join()
+
+
+@pytest.fixture
+def answers(there: Leaving, left: Detached) -> Iterator[Detached]:
+    with answering(there):
+        yield left
 
 
 def test_answers_of_its_supervisor_may_be_larger_than_a_secret_and_none_is_left(
@@ -428,7 +444,7 @@ def test_it_is_found_by_its_root_from_elsewhere_and_stopped(
 ) -> None:
     owner = there.only("Job")["metadata"]["name"]
     run = owner.removesuffix("-supervisor")
-    uid = there.cluster.objects["Secret", owner]["metadata"]["uid"]
+    uid = there.cluster.objects["ConfigMap", owner]["metadata"]["uid"]
     metadata = {
         "name": run,
         "labels": {
@@ -436,10 +452,10 @@ def test_it_is_found_by_its_root_from_elsewhere_and_stopped(
             "launchpad/role": "root",
             "launchpad/run": run,
         },
-        "annotations": {"launchpad/record": json.dumps(RECORD)},
-        "ownerReferences": [{"kind": "Secret", "name": owner, "uid": uid}],
+        "ownerReferences": [{"kind": "ConfigMap", "name": owner, "uid": uid}],
     }
-    there.cluster.create({"kind": "Secret", "metadata": metadata})
+    data = {"record": json.dumps(RECORD)}
+    there.cluster.create({"kind": "ConfigMap", "metadata": metadata, "data": data})
     if is_lost:
         there.cluster.evict(there.pod, "Evicted")
 

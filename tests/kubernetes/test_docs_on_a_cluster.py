@@ -19,7 +19,13 @@ import pytest
 import yaml
 
 from launchpad.launch.backends.kubernetes.api.client import resource_of
-from launchpad.launch.backends.kubernetes.api.permissions import DETACHED, DETACHING, RIGHTS, USEFUL
+from launchpad.launch.backends.kubernetes.api.permissions import (
+    ASKING,
+    DETACHED,
+    DETACHING,
+    RIGHTS,
+    USEFUL,
+)
 from launchpad.launch.backends.kubernetes.settings import FILE
 from tests.docs import pages
 from tests.docs.pages import ROOT
@@ -171,10 +177,13 @@ class TestOnACluster:
             for command, shown in commands_of("python -m launchpad ps"):
                 printed = terminal.run(re.sub(r"counting-[0-9a-f]{8}", name, command))
                 assert_shown(shown, printed)
-                name = next(iter(re.findall(r"secret/(\S+)", printed)), name)
+                name = next(iter(re.findall(r"configmap/(\S+)", printed)), name)
 
             assert process.wait(DEADLINE_S) == 0
-        assert terminal.run("kubectl get secrets,services,jobs -o name -l launchpad/run") == ""
+        assert (
+            terminal.run("kubectl get configmaps,secrets,services,jobs -o name -l launchpad/run")
+            == ""
+        )
 
     def test_a_program_that_was_left_is_seen_and_stopped(
         self, terminal: Terminal, elsewhere: Terminal
@@ -185,7 +194,9 @@ class TestOnACluster:
 
         for command, shown in others:
             assert_shown(shown, elsewhere.run(command))
-        assert terminal.run("kubectl get all,secrets,roles -o name -l launchpad/run") == ""
+        assert (
+            terminal.run("kubectl get all,configmaps,secrets,roles -o name -l launchpad/run") == ""
+        )
 
     def test_a_cluster_takes_the_plan_also_with_the_patch(self, terminal: Terminal) -> None:
         ((command, shown),) = commands_of("python docs/snippets/on_kubernetes/show_plan.py")
@@ -215,8 +226,8 @@ class TestOnACluster:
                 " --ignore-not-found"
             )
 
-        assert "of the cluster you may not create secrets, get secrets, delete secrets" in refused
-        assert "of the cluster you may not list secrets" in unlisted
+        assert "of the cluster you may not create configmaps, get configmaps, delete" in refused
+        assert "of the cluster you may not list configmaps" in unlisted
         assert "the greeting is right" in launched
         assert "you may not" not in listed
         assert "stopped after" in stopped
@@ -274,7 +285,7 @@ def test_the_role_allows_what_is_asked_for_and_no_more() -> None:
 
     assert allowed == {
         (verb, *resource_of(kind))
-        for kind, verbs in {*RIGHTS, *DETACHED, *DETACHING, *USEFUL}
+        for kind, verbs in {*RIGHTS, *DETACHED, *DETACHING, *USEFUL, *ASKING}
         for verb in verbs.split()
     }
 

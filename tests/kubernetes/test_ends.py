@@ -41,7 +41,7 @@ running.wait()
 """
 """Launches two workers, says so when they run, and waits for them."""
 
-KINDS = ("Secret", "Service", "Job", "Pod", "ServiceAccount", "Role", "RoleBinding")
+KINDS = ("ConfigMap", "Secret", "Service", "Job", "Pod", "ServiceAccount", "Role", "RoleBinding")
 
 
 def what_is_left(api: Cluster) -> list[str]:
@@ -58,7 +58,7 @@ def what_is_left(api: Cluster) -> list[str]:
 
 def end_all(api: Cluster) -> None:
     """Of a test that has failed, so that the next one finds nothing."""
-    for root in api.list("Secret", "launchpad/role=root")[0]:
+    for root in api.list("ConfigMap", "launchpad/role=root")[0]:
         name = root["metadata"]["name"]
         pods = api.list("Pod", f"launchpad/run={name}")[0]
         termination.remove(api, name, {pod["metadata"]["name"] for pod in pods})

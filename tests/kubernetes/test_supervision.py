@@ -28,7 +28,7 @@ from launchpad.outcome import Outcome
 from launchpad.runtime import results
 from launchpad.runtime.events import Done, Ended, Event, Ready, StopRequested
 from tests import nodes
-from tests.kubernetes.fake_cluster import FakeCluster
+from tests.kubernetes.fake_cluster import Account, FakeCluster
 from tests.waiting import until
 
 SUCCEEDED = Outcome("loop-0", outcome.SUCCEEDED)
@@ -45,21 +45,24 @@ class OnFake(TestKubernetes):
 
     __test__ = False
 
-    def __init__(self, cluster: FakeCluster, **options: Any) -> None:
+    def __init__(self, cluster: FakeCluster | Account, **options: Any) -> None:
         super().__init__(image="image", **options)
         self._cluster = cluster
 
     def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        return KubernetesWorkers(plan, run, report, self._settings, self._cluster)
+        return KubernetesWorkers(plan, run, report, self._settings, self._cluster, self.submitter)
 
 
 @contextmanager
 def launched(
-    cluster: FakeCluster, program: lp.Program | None = None, **options: Any
+    cluster: FakeCluster,
+    program: lp.Program | None = None,
+    backend: OnFake | None = None,
+    **options: Any,
 ) -> Iterator[Running]:
-    backend = OnFake(cluster, **options)
+    backend = backend or OnFake(cluster, **options)
     plan = planner.plan(program or program_of(), backend, "test_kubernetes")
     run = RunDirectory.create(plan.program)
     output = Output(run, [worker.name for worker in plan.workers], None)
@@ -268,7 +271,9 @@ def test_who_is_evicted_because_it_wrote_too_much_is_told_how_to_get_more(
 ) -> None:
     loop.cluster.evict(loop.pod, "Evicted", message)
 
-    with pytest.raises(lp.ProgramFailed, match=r"set default_resources=\{'ephemeral-storage'") as end:
+    with pytest.raises(
+        lp.ProgramFailed, match=r"set default_resources=\{'ephemeral-storage'"
+    ) as end:
         loop.running.wait(20)
     assert message in str(end.value)
 
@@ -454,9 +459,7 @@ def test_why_a_job_got_no_pod_is_told_while_it_waits_and_at_the_end(
     noted: list[str] = []
     monkeypatch.setattr(Output, "note", lambda self, text, **_: noted.append(text))
     monkeypatch.setattr(pod_workers, "_NO_POD_S", 0.2)
-    monkeypatch.setattr(cluster, "_pod_of", lambda job: {**job, "kind": "NoPod"})
-    event = {"kind": "Event", "type": "Warning", "reason": "FailedCreate", "message": "no quota"}
-    cluster.objects["Event", "e"] = {**event, "metadata": {"name": "e"}}
+    cluster.no_pods = "no quota"
     with (
         launched(cluster, pending_timeout_s=1) as running,
         pytest.raises(lp.ProgramFailed, match="has made no pod for it in 1 s: FailedCreate: no qu"),
@@ -464,4 +467,3 @@ def test_why_a_job_got_no_pod_is_told_while_it_waits_and_at_the_end(
         running.wait(20)
 
     assert "loop-0 has no pod yet: FailedCreate: no quota" in noted
-    del cluster.objects["Event", "e"]

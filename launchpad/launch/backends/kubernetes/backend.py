@@ -162,16 +162,12 @@ class ClusterPlan(LaunchPlan):
         """Return the objects of a launch, in the order of creation, without secrets and random parts."""
         name = names.run_name(self.program, _RUN_ID)
         workers = named(self, name).workers
-        (root_files, *more_files), places = pod_input.pack_secrets(
+        files, places = pod_input.pack_secrets(
             dict.fromkeys(pod_input.FILES, _MADE_AT_LAUNCH),
             manifest.contents(_MADE_AT_LAUNCH, workers),
         )
         run = Run(self.program, name, self.settings, places, state=self.state)
-        shared = [
-            manifest.root(run, root_files),
-            manifest.service(run),
-            *manifest.others(run, more_files),
-        ]
+        shared = [manifest.root(run), manifest.service(run), *manifest.inputs(run, files)]
         return shared + [manifest.job(run, worker, 1) for worker in workers]
 
     def to_yaml(self) -> str:

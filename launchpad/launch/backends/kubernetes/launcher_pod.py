@@ -109,9 +109,9 @@ class LauncherPod:
         name = self._object_name
         cluster = self._cluster
         try:
-            owner = Owner(name, cluster.read("Secret", name)["metadata"]["uid"])
+            owner = Owner(name, cluster.read("ConfigMap", name)["metadata"]["uid"])
             run = replace(launcher_manifests.run_of(self._spec, {}), owner=owner)
-            cluster.create(manifest.secret(run, f"{run.name}-begun", {}))
+            cluster.create(manifest.config_map(run, f"{run.name}-begun", {}))
         except ClusterError as error:
             if error.status == _EXISTS:
                 raise LaunchError(

@@ -393,7 +393,7 @@ class KubernetesWorkers(Workers):
             # The supervisor reads no more reports, so print it.
             print(
                 f"launchpad: what belongs to {self._run.name} could not be deleted: {error}. Delete it with"
-                f" `kubectl delete secret {self._run.name} -n {self._cluster.namespace}`",
+                f" `kubectl delete configmap {self._run.name} -n {self._cluster.namespace}`",
                 file=sys.stderr,
             )
         self._informer.is_over.set()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
 from launchpad.launch.backends.kubernetes import pod_messages, pod_status, termination
+from launchpad.launch.backends.kubernetes.api import permissions
 from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Manifest, RetryWindow
 from launchpad.launch.backends.kubernetes.api.log_follower import split_timestamp
 from launchpad.launch.backends.kubernetes.detached import launcher_manifests, launcher_state
@@ -41,6 +42,7 @@ _ESCALATE_S = 15.0
 _LAUNCHER_KILL_S = 30.0
 """How long a launcher pod may take to kill its program."""
 
+_FORBIDDEN = 403
 _NOT_FOUND = 404
 _NO_LOG = (400, _NOT_FOUND)
 """Statuses of requests for the log of a container that doesn't exist yet, or no longer exists."""
@@ -180,7 +182,8 @@ class DetachedRun:
         """Ask the launcher pod, and return its answer.
 
         Raises:
-            LaunchError: there is no launcher pod to ask, it has ended, or it doesn't answer in time.
+            LaunchError: there is no launcher pod to ask, it has ended, or it doesn't answer in time; or this
+                user may not read its answer.
         """
         if not self._is_asked:
             raise LaunchError(
@@ -208,6 +211,8 @@ class DetachedRun:
             try:
                 files = self._cluster.secret(name(0))
             except ApiError as error:
+                if error.status == _FORBIDDEN:
+                    permissions.check(self._cluster, permissions.ASKING)
                 if error.status != _NOT_FOUND:
                     raise
                 continue
@@ -265,11 +270,11 @@ class DetachedRun:
         """Delete the objects that own all others: the objects of a launcher pod, and the root of the run."""
         if self._launcher:
             self._cluster.delete("Job", self._launcher, policy="Foreground")
-            self._cluster.delete("Secret", self._launcher, policy="Foreground")
+            self._cluster.delete("ConfigMap", self._launcher, policy="Foreground")
         pods = [] if at_once else self._pods()
         grace_s = max((float(pod["spec"].get(_GRACE_S, 0)) for pod in pods), default=0.0)
         self._escalates_at = time.monotonic() + grace_s + _ESCALATE_S
-        self._cluster.delete("Secret", self._name, policy="Foreground")
+        self._cluster.delete("ConfigMap", self._name, policy="Foreground")
         if at_once:
             pods = self._pods()
             owners = [owner for pod in pods for owner in pod["metadata"].get("ownerReferences", ())]

@@ -52,7 +52,7 @@ def launch(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: flo
         record = _wait_until_launched(cluster, launcher, settings.pending_timeout_s)
     except BaseException as error:
         leftover = ""
-        for kind in ("Job", "Secret"):
+        for kind in ("Job", "ConfigMap"):
             try:
                 cluster.delete(kind, launcher, policy="Foreground")
             except ClusterError as trouble:
@@ -102,17 +102,18 @@ def find(cluster: Cluster) -> list[Detached]:
             text names the missing right.
     """
     failure = "runs on the cluster cannot be listed"
-    roots, _ = _explained(cluster, failure, cluster.list, "Secret", _ROOTS)
+    roots, _ = _explained(cluster, failure, cluster.list, "ConfigMap", _ROOTS)
     programs: list[Detached] = []
-    for root in (secret["metadata"] for secret in roots):
+    for root in roots:
         try:
-            record = RunRecord(**json.loads(root["annotations"][names.RECORD]))
+            record = RunRecord(**json.loads(root["data"][names.RECORD]))
         except (KeyError, TypeError, ValueError):  # of another version, or not a run of launchpad
             continue
-        name = root["name"]
-        launcher = launcher_manifests.name(root["name"])
+        metadata = root["metadata"]
+        name = metadata["name"]
+        launcher = launcher_manifests.name(name)
         run = DetachedRun(cluster, name, record.workers)
-        if launcher in [owner["name"] for owner in root.get("ownerReferences", ())]:
+        if launcher in [owner["name"] for owner in metadata.get("ownerReferences", ())]:
             is_asked = acts(launcher_pod(cluster, launcher))
             run = DetachedRun(cluster, name, record.workers, launcher, is_asked)
         programs.append(_detached(cluster, record, run))

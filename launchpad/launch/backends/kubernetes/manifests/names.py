@@ -31,8 +31,8 @@ _NAME = "app.kubernetes.io/name"
 _INSTANCE = "app.kubernetes.io/instance"
 """Labels that tools of others group objects by: the program, and its run."""
 
-RECORD = "launchpad/record"
-"""The annotation of the root Secret with the record of the run."""
+RECORD = "record"
+"""The entry of a root with the record of the run."""
 
 COMMANDS = "launchpad/orders"
 """The annotation with which the launcher sends commands to a pod. The pod sees it as a file in `MOUNTED`."""
@@ -46,7 +46,7 @@ STATE_VOLUME = "/launchpad/states"
 """The folder at which a pod mounts the volume for a launch with `state=`."""
 
 STATE_LOCK = "launchpad/state-lock"
-"""The label of pods with the name of the Secret by which their run holds its state folder."""
+"""The label of pods with the name of the ConfigMap by which their run holds its state folder."""
 
 CODE = "code"
 """The content with the user's project."""
@@ -72,7 +72,7 @@ _PROGRAM = 18
 
 @dataclass(frozen=True)
 class Owner:
-    """A Secret that owns other objects. The cluster deletes these objects together with the Secret."""
+    """A ConfigMap that owns other objects. The cluster deletes these objects together with it."""
 
     name: str
     uid: str
@@ -86,7 +86,7 @@ class Run:
         name: The name that `run_name` returns.
         places: Content → the Secrets and files that hold it.
         owner: The owner of objects made from now on: the root, once there is one.
-        files: The files of the root that each pod gets.
+        files: The files of the first Secret that each pod gets.
         python_flags: The flags of a worker's interpreter, the same as the script's.
         hash_seed: The hash seed of all workers; empty means any.
         state: The folder in the settings' volume in which workers save, or a URL; empty if nothing is kept.
@@ -119,7 +119,7 @@ class Run:
             meta["ownerReferences"] = [
                 {
                     "apiVersion": "v1",
-                    "kind": "Secret",
+                    "kind": "ConfigMap",
                     **vars(self.owner),
                     "controller": False,
                     "blockOwnerDeletion": True,
@@ -174,7 +174,7 @@ def state_places(worker: WorkerPlan, state: str, folder: str) -> StatePlaces:
 
 
 def state_lock(state: str, volume: Mapping[str, Any]) -> str:
-    """Return the name of the lock of a folder in a volume: a Secret that only one run at a time can have."""
+    """Return the name of the lock of a folder in a volume: a ConfigMap that only one run at a time has."""
     # The same claim may be mounted in different ways, so only its name counts.
     claim = volume.get("persistentVolumeClaim", {}).get("claimName")
     of = json.dumps([claim or volume, state], sort_keys=True, default=str)
