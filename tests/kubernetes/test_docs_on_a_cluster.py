@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,14 @@ from launchpad.launch.backends.kubernetes.api.permissions import (
     RIGHTS,
     USEFUL,
 )
-from launchpad.launch.backends.kubernetes.settings import FILE
+from launchpad.launch.backends.kubernetes.create_run import Submitter
+from launchpad.launch.backends.kubernetes.detached import launcher_manifests
+from launchpad.launch.backends.kubernetes.detached.launcher_manifests import LauncherSpec
+from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from tests.docs import pages
 from tests.docs.pages import ROOT
+from tests.kubernetes.fake_cluster import FakeCluster
+from tests.kubernetes.test_detached import plan_of_two
 from tests.waiting import until
 
 PAGE = ROOT / "docs" / "backends" / "kubernetes.md"
@@ -205,6 +210,13 @@ class TestOnACluster:
             patched = terminal.with_more(**{FILE: str(SNIPPETS / settings)})
             assert_shown(shown, patched.run(command))
 
+    def test_a_cluster_takes_the_network_policies(self, terminal: Terminal) -> None:
+        ((command, shown),) = commands_of("kubectl apply -f docs/snippets/on_kubernetes/network")
+        try:
+            assert_shown(shown, terminal.run(command))
+        finally:
+            terminal.run(command.replace(" apply ", " delete --ignore-not-found "))
+
     def test_the_page_s_role_is_enough_for_an_account_and_needed(self, terminal: Terminal) -> None:
         launch = "python -m examples.hello_world --lp_launch_type=kubernetes"
         role, account, binding = commands_of("kubectl apply -f docs/snippets/on_kubernetes/role")
@@ -270,6 +282,48 @@ def test_the_page_s_settings_for_a_strict_namespace_fit_its_program() -> None:
         assert limits == {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "2Gi"}
     assert pods["counter"]["tolerations"][0]["key"] == "nvidia.com/gpu"
     assert "tolerations" not in pods["ticker"]
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a label selector fits these labels."""
+    fits = {
+        "Exists": lambda key, values: key in labels,
+        "In": lambda key, values: labels.get(key) in values,
+    }
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        fits[each["operator"]](each["key"], each.get("values"))
+        for each in selector.get("matchExpressions", ())
+    )
+
+
+def test_the_network_policies_are_for_all_our_pods_and_no_others(cluster: FakeCluster) -> None:
+    plan = plan_of_two()
+    settings = Settings(image="image", send_code=False)
+    submitter = replace(Submitter.here(settings), run="left-1")
+    launcher_manifests.create(cluster, LauncherSpec(plan, settings, submitter))  # type: ignore[arg-type]
+    labels = {"launcher": {"launchpad/worker": "launcher"}, "other": {"app": "web"}}
+    for run_object in [*plan.manifests(), *cluster.objects.values()]:  # type: ignore[attr-defined]
+        if run_object["kind"] == "Job":
+            of_pod = run_object["spec"]["template"]["metadata"]["labels"]
+            labels[of_pod["launchpad/worker"]] = of_pod
+
+    policies = list(yaml.safe_load_all((SNIPPETS / "network_policy.yaml").read_text()))
+    pods, launchers = (policy["spec"] for policy in policies)
+
+    def selected(selector: Mapping[str, Any]) -> set[str]:
+        return {name for name, of_pod in labels.items() if selects(selector, of_pod)}
+
+    ours = {"loop-0", "loop-1", "supervisor", "launcher"}
+    assert selected(pods["podSelector"]) == ours
+    to_ours, to_dns = pods["egress"]
+    for rule in (pods["ingress"][0]["from"], to_ours["to"]):
+        assert [selected(peer["podSelector"]) for peer in rule] == [ours]
+    assert {(port["protocol"], port["port"]) for port in to_dns["ports"]} == {
+        ("UDP", 53),
+        ("TCP", 53),
+    }
+    assert selected(launchers["podSelector"]) == {"supervisor", "launcher"}
+    assert {port["port"] for rule in launchers["egress"] for port in rule["ports"]} == {443, 6443}
 
 
 def test_the_role_allows_what_is_asked_for_and_no_more() -> None:
