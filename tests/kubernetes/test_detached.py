@@ -29,6 +29,8 @@ from launchpad.launch.backends.kubernetes.detached import (
 from launchpad.launch.backends.kubernetes.detached.launcher_manifests import LauncherSpec
 from launchpad.launch.backends.kubernetes.detached.launcher_state import ProgramEnded
 from launchpad.launch.backends.kubernetes.launcher_pod import LauncherPod
+from launchpad.launch.backends.kubernetes.manifests import manifest
+from launchpad.launch.backends.kubernetes.manifests.names import Owner
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.detached import Detached
@@ -324,6 +326,64 @@ def test_a_supervisor_that_was_lost_is_no_good_end_and_its_run_can_be_stopped(
     left.stop()
 
     assert there.kinds == []
+
+
+@pytest.fixture
+def replaced(there: Leaving, left: Detached) -> LauncherPod:
+    """The second pod of a supervisor, whose first is being deleted; and its program has a worker."""
+    first = there.launcher_pod(there.cluster)
+    owner = first._own()
+    run = replace(launcher_manifests.run_of(first._spec, {}), name=first._spec.submitter.run)
+    root = there.cluster.create(manifest.root(replace(run, owner=owner)))
+    owner = Owner(run.name, root["metadata"]["uid"])
+    there.cluster.create(manifest.job(replace(run, owner=owner), first._spec.plan.workers[0], 1))
+    there.cluster.delete("Pod", there.pod)
+    return LauncherPod(there.cluster, "another", first._spec)  # type: ignore[arg-type]
+
+
+LOST = r"supervisor of left-\w+ is gone: .* Another .* so the program was ended\. Launch it again"
+
+
+def test_a_supervisor_whose_pod_is_replaced_ends_the_program_and_says_so(
+    there: Leaving, replaced: LauncherPod
+) -> None:
+    there.cluster.lose(there.pod)
+
+    with pytest.raises(lp.LaunchError, match=LOST):
+        replaced._own()
+
+    labels = [each["metadata"].get("labels", {}) for each in there.cluster.objects.values()]
+    assert {each["launchpad/run"] for each in labels} == {replaced._object_name}
+
+
+def test_a_supervisor_that_is_being_deleted_may_stop_its_program_before_another_ends_it(
+    there: Leaving, replaced: LauncherPod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = threading.Semaphore(0)
+    monkeypatch.setattr(replaced._is_terminated, "wait", lambda seconds: looks.release())
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        owning = pool.submit(replaced._own)
+        for _ in range(3):
+            assert looks.acquire(timeout=DEADLINE_S)
+        is_there = ("ConfigMap", replaced._spec.submitter.run) in there.cluster.objects
+        there.cluster.end(there.pod)
+
+        with pytest.raises(lp.LaunchError, match=LOST):
+            owning.result(DEADLINE_S)
+    assert is_there
+    assert ("ConfigMap", replaced._spec.submitter.run) not in there.cluster.objects
+
+
+def test_a_supervisor_is_replaced_whose_node_is_drained_or_dies(
+    there: Leaving, left: Detached
+) -> None:
+    spec = there.only("Job")["spec"]
+
+    (rule,) = spec["podFailurePolicy"]["rules"]
+    assert rule["action"] == "Ignore"
+    assert rule["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"  # or the rule would be refused
 
 
 def test_a_supervisor_that_could_not_tell_has_ended_as_its_pod(

@@ -58,6 +58,16 @@ _MODULE = "launchpad.launch.backends.kubernetes.launcher_pod"
 _REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 """Requests of a launcher pod, so that it isn't the first to be evicted."""
 
+_REPLACED = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
+"""The rule by which a pod is replaced that the cluster itself has ended, and not the program in it.
+
+The next pod ends what is left of the program. Clusters before 1.25 don't know this rule, and drop it. They
+replace any pod that is deleted.
+"""
+
 _GRACE_S = 60.0
 """Seconds of grace for a launcher pod, in addition to the time that its workers may take to stop."""
 
@@ -94,6 +104,7 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
     # The Job with the one pod has no owner, because it owns everything else.
     job = manifest.job(run, _POD, 1, module=_MODULE)
     job["metadata"]["name"] = run.name
+    job["spec"]["podFailurePolicy"] = {"rules": [_REPLACED]}
     pod = job["spec"]["template"]["spec"]
     pod |= {"serviceAccountName": run.name, "automountServiceAccountToken": True}
     container = worker_container(pod)
