@@ -231,6 +231,19 @@ def test_a_supervisor_that_cannot_launch_is_named_and_leaves_nothing(
     assert leaving.kinds == []
 
 
+def test_a_supervisor_that_a_quota_never_takes_is_not_waited_for(
+    cluster: FakeCluster, leave: Leave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_NO_POD_S", 0.05)
+    cluster.no_pods = "failed quota: q: must specify limits.cpu,limits.memory"
+
+    with pytest.raises(
+        lp.LaunchError, match=r"makes no pod for it: FailedCreate: failed quota: q: .* set default_"
+    ):
+        leave().result()
+    assert cluster.objects == {}
+
+
 # While it runs, and afterwards.
 
 
