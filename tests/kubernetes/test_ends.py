@@ -214,15 +214,21 @@ def test_a_failure_is_raised_and_stays_in_the_log_until_the_rest_is_stopped(api:
     until(lambda: what_is_left(api) == [])
 
 
-def test_a_supervisor_whose_pod_is_deleted_stops_and_launches_nothing(api: Cluster) -> None:
+@pytest.mark.parametrize("force", [(), ("--force", "--grace-period=0")])
+def test_a_supervisor_whose_pod_is_deleted_stops_and_launches_nothing(
+    api: Cluster, force: tuple[str, ...]
+) -> None:
     left = leave(pod_nodes.waits)
     until(lambda: "waiting" in left.logs("one-0"))
 
-    kubectl(api, "delete", "pod", "-l", SUPERVISOR)
-    with pytest.raises(lp.LaunchError, match="was launched already"):
+    kubectl(api, "delete", "pod", "-l", SUPERVISOR, *force)
+    with pytest.raises(
+        lp.LaunchError, match="cannot take over its workers, so the program was end"
+    ):
         left.wait(DEADLINE_S)
 
-    assert "pod/" not in kubectl(api, "get", "pods", "-o", "name", "-l", "launchpad/group=one")
+    of_group = ("get", "pods", "-o", "name", "-l", "launchpad/group=one")
+    until(lambda: "pod/" not in kubectl(api, *of_group))
     left.stop()
     until(lambda: what_is_left(api) == [])
 
