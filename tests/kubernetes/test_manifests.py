@@ -193,6 +193,32 @@ def test_each_folder_of_a_pod_has_a_limit_that_follows_from_the_worker_s_resourc
     assert limits == {"run": on_disk, "state": on_disk, "tmp": on_disk, "shm": in_memory}
 
 
+def test_pods_are_as_the_pod_security_standard_restricted_wants_them() -> None:
+    pod = pod_of("Worker_A-0", program_of(gpus=1, memory="1GiB", placement="spread"))
+
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    allowed = {
+        "configMap",
+        "downwardAPI",
+        "emptyDir",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+    assert all(len(volume.keys() & allowed) == 1 for volume in pod["volumes"])
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert "hostPort" not in str(container)
+    assert pod["automountServiceAccountToken"] is False
+
+
 def test_all_objects_have_the_labels_by_which_tools_of_others_group_them() -> None:
     manifests = manifests_of(program_of())
     manifests += [m["spec"]["template"] for m in manifests if m["kind"] == "Job"]
