@@ -388,6 +388,34 @@ def test_a_supervisor_that_is_being_deleted_may_stop_its_program_before_another_
     assert ("ConfigMap", replaced._spec.submitter.run) not in there.cluster.objects
 
 
+def test_a_supervisor_on_a_dead_node_is_waited_for_as_long_as_it_may_take_to_stop(
+    there: Leaving, replaced: LauncherPod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher_manifests, "_GRACE_S", -1000.0)
+
+    with pytest.raises(lp.LaunchError, match=LOST):
+        replaced._own()
+
+    assert there.pod
+    assert ("ConfigMap", replaced._spec.submitter.run) not in there.cluster.objects
+
+
+def test_a_supervisor_that_is_started_twice_leaves_the_program_to_the_other_pod(
+    there: Leaving, left: Detached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = there.launcher_pod(there.cluster)
+    first._own()
+    second = LauncherPod(there.cluster, "another", first._spec)  # type: ignore[arg-type]
+    monkeypatch.setattr(launcher_manifests, "_GRACE_S", -1000.0)  # its time to stop is long over
+    waits = iter([False, False, True])
+    monkeypatch.setattr(second._is_terminated, "wait", lambda seconds: next(waits))
+    monkeypatch.setattr(there.cluster, "delete", None)
+
+    with pytest.raises(lp.LaunchError, match="is supervised by another pod"):
+        second._own()
+    monkeypatch.undo()
+
+
 def test_a_supervisor_is_replaced_whose_node_is_drained_or_dies(
     there: Leaving, left: Detached
 ) -> None:

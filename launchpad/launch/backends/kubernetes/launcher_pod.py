@@ -117,32 +117,48 @@ class LauncherPod:
             cluster.create(manifest.config_map(run, f"{run.name}-begun", {}))
         except ClusterError as error:
             if error.status == _EXISTS:
-                self._end_orphans()
+                ended = "so the program was ended"
+                try:
+                    self._end_orphans()
+                except ClusterError as refusal:
+                    ended = f"and the program could not be ended: {refusal}"
                 raise LaunchError(
                     f"the pod of the supervisor of {self._spec.submitter.run} is gone: it was deleted, or its"
-                    " node was drained or died. Another supervisor cannot take over its workers, so the"
-                    " program was ended. Launch it again; with state=…, it continues from what it has saved."
+                    f" node was drained or died. Another supervisor cannot take over its workers, {ended}."
+                    " Launch it again; with state=…, it continues from what it has saved."
                     f" `kubectl delete job {name} -n {cluster.namespace}` deletes what is left"
                 ) from error
             raise LaunchError(f"the supervisor cannot use its cluster: {error}") from error
         return owner
 
     def _end_orphans(self) -> None:
-        """Delete the run of an earlier launcher pod. Give that pod its time to stop the program itself.
+        """Delete the run of an earlier launcher pod, after that pod has ended or its node is gone.
 
         Raises:
+            LaunchError: this pod was told to stop before that.
             ClusterError: the cluster refuses, or has not answered for a minute.
         """
+        run = self._spec.submitter.run
         selector = f"{names.RUN}={self._object_name}"
         grace_s = launcher_manifests.run_of(self._spec, {}).grace_s
         deadline = time.monotonic() + grace_s
-        while time.monotonic() < deadline and not self._is_terminated.is_set():
+        while True:
             pods, _ = self._retried(partial(self._cluster.list, "Pod", selector))
-            others = [pod for pod in pods if pod["metadata"]["name"] != self._name]
-            if all(map(pod_status.is_over, others)):
+            others = [
+                pod["metadata"]
+                for pod in pods
+                if pod["metadata"]["name"] != self._name and not pod_status.is_over(pod)
+            ]
+            # A cluster may start two pods for a Job at once. Then the other one supervises the program.
+            is_left = all("deletionTimestamp" in metadata for metadata in others)
+            if not others or (is_left and time.monotonic() > deadline):
                 break
-            self._is_terminated.wait(_AGAIN_S)
-        run = self._spec.submitter.run
+            if not is_left:
+                deadline = time.monotonic() + grace_s
+            if self._is_terminated.wait(_AGAIN_S):
+                raise LaunchError(
+                    f"{run} is supervised by another pod, and this one was told to stop"
+                )
         self._retried(partial(self._cluster.delete, "ConfigMap", run, policy="Foreground"))
 
     def _supervise(self) -> None:
