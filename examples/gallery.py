@@ -126,7 +126,7 @@ EXAMPLES = [
         "Workers pull only the weights that occur in their batch. Clocks in the shards decide which worker"
         " waits for which.",
         "a shard",
-        ("same bits as one process", "psFunc costs", "SSP takes less", "killed"),
+        ("any number of shards", "psFunc costs", "with stragglers", "killed"),
     ),
     Example(
         "dist_keras",
@@ -138,9 +138,9 @@ EXAMPLES = [
         (
             "DynSGD, replayed by one process",
             "servers that are killed",
-            "stale commits to divide",
+            "DynSGD has stale commits",
             "exchange of AEASGD",
-            "AEASGD reads",
+            "AEASGD recognises",
         ),
     ),
     Example(
@@ -153,7 +153,7 @@ EXAMPLES = [
             "averages after each epoch",
             "no update is lost",
             "block others",
-            "minus those lost",
+            "except the lost ones",
         ),
     ),
     Example(
@@ -168,7 +168,7 @@ EXAMPLES = [
             "ASHA finds",
             "bit for bit",
             "preempted save",
-            "all its slots",
+            "all the slots",
             "no slot has",
         ),
     ),
@@ -182,7 +182,7 @@ EXAMPLES = [
         (
             "once per epoch",
             "64 rows",
-            "rows pushed: at least",
+            "push the rows, at least",
             "need no more rows",
             "one result",
             "absent",
@@ -220,7 +220,7 @@ EXAMPLES = [
         "2019, [Huang et al.](https://arxiv.org/abs/1811.06965)",
         "Micro-batches follow each other through the stages of a network, and back.",
         "a stage",
-        ("K=4: gradients", "K=4: stages wait", "K=4: computed again", "killed"),
+        ("K=4: gradients", "K=4: stages wait", "K=4: if outputs are", "killed"),
     ),
     Example(
         "pipedream",
@@ -355,16 +355,17 @@ def run(*command: str) -> None:
 PAGE = """\
 # Examples
 
-Each example checks its own answer. Those in `systems/` are systems of papers, and show that the
-papers' claims hold, even if a worker is killed. `algorithm.py` is the method, without launchpad.
-`program.py` is the graph.
+Each example checks its own answer. Those in `systems/` reimplement systems that papers describe,
+and show that the papers' claims hold, even if a worker is killed. `algorithm.py` is the method,
+without launchpad. `program.py` is the graph.
 
 ```sh
 .venv/bin/python -m examples.systems.horovod --quick --lp_launch_type=local_mp
 ```
 
-`make gallery` runs the examples as processes, and writes this page. Text in bold is what they have
-printed, with `--quick` (acme without).
+`make gallery` runs the examples as processes, and writes this page. The text in bold is what the
+examples printed. They ran with `--quick`, except for acme. If a claim says that parameters have
+"the same bits", they are equal bit for bit.
 
 ## By the shape of their graphs
 
@@ -390,9 +391,10 @@ layers, because one layer makes no pipeline.
 
 {results}
 
-"From one process" is the distance of the parameters from those that one process learns from whole
-batches, divided by the length of these. It says how similar they are, not how good: by the rules of
-dist_keras, and where elephas adds differences, the steps are larger than those of a mean.
+"From one process" compares the parameters with those that one process learns from whole batches: it
+is the distance between the two vectors, divided by the length of the one process's vector. It says
+how similar the parameters are, not how good. It is large for dist_keras, and for elephas where it
+adds differences, because their steps are larger than the steps of a mean.
 
 {costs}
 

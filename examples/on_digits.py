@@ -23,7 +23,7 @@ ONLY = flags.DEFINE_list("only", SYSTEMS, "Which systems.")
 Row = tuple[str, str, str, str, str, str]
 HEAD: Row = (
     "method",
-    "held-out digits read",
+    "held-out digits recognised",
     "bytes a step and worker",
     "staleness at most",
     "from one process",
@@ -60,7 +60,7 @@ def row(
     else:
         share = accuracy(disturbed.parameters, problem)
         apart = distance(disturbed.parameters, alone)
-        after_a_kill = f"{share} read, {apart} from one process"
+        after_a_kill = f"{share} recognised, {apart} from one process"
     return (
         method,
         accuracy(undisturbed.parameters, problem),
@@ -72,7 +72,7 @@ def row(
 
 
 def accuracy(parameters: Array, problem: Problem) -> str:
-    """Return the share of the held-out digits that these parameters read correctly."""
+    """Return the share of the held-out digits that these parameters recognise."""
     return f"{networks.accuracy(problem.widths, parameters, digits.load()[1]):.3f}"
 
 

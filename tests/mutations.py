@@ -480,12 +480,12 @@ MUTATIONS = (
         "launch/backends/remote/worker_host.py",
         "if self._closing is not None:",
         "if self._closing is not None and not is_held:",
-        "tests/launch/test_worker_host.py",
+        "tests/remote/test_worker_host.py",
     ),
     # launch/backends/spark: this test does not start Spark.
     Mutation(
         "two workers of one Spark task do not get the same GPU",
-        "launch/backends/spark/task_host.py",
+        "launch/backends/remote/node_host.py",
         "free = [gpu for gpu in self._gpus if gpu not in in_use]",
         "free = list(self._gpus)",
         "tests/spark/test_placement.py",

@@ -77,16 +77,16 @@ def check_staleness(staleness: Sequence[int], problem: Problem) -> None:
     most = (problem.workers - 1) * (2 * int(SspShard.slack) + 1)
     check(
         max(staleness) <= most,
-        f"at most {most} gradients come between what a worker got and its own",
+        f"at most {most} gradients come between a worker's pull and its own gradient",
         f"{max(staleness)}",
     )
 
 
 def check_accuracy(parameters: Array, problem: Problem, held_out: Digits) -> None:
-    """Check that the network reads enough of the held-out digits correctly."""
+    """Check that the network recognises enough of the held-out digits."""
     accuracy = networks.accuracy(problem.widths, parameters, held_out)
     check(
         accuracy >= WANTED_ACCURACY,
-        f"at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are read",
+        f"at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are recognised",
         f"{accuracy:.3f}",
     )

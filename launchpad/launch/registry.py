@@ -34,6 +34,8 @@ _BUILT_IN = {
     "test_ray": "launchpad.launch.backends.ray.backend:TestRay",
     "spark": "launchpad.launch.backends.spark.backend:Spark",
     "test_spark": "launchpad.launch.backends.spark.backend:TestSpark",
+    "ssh": "launchpad.launch.backends.ssh.backend:Ssh",
+    "test_ssh": "launchpad.launch.backends.ssh.backend:TestSsh",
     "kubernetes": "launchpad.launch.backends.kubernetes.backend:Kubernetes",
     "test_kubernetes": "launchpad.launch.backends.kubernetes.backend:TestKubernetes",
 }
@@ -61,6 +63,8 @@ class LaunchType(enum.Enum):
     TEST_RAY = "test_ray"
     SPARK = "spark"
     TEST_SPARK = "test_spark"
+    SSH = "ssh"
+    TEST_SSH = "test_ssh"
     KUBERNETES = "kubernetes"
     TEST_KUBERNETES = "test_kubernetes"
 

@@ -306,7 +306,7 @@ class PoolThread:
                 calls = f"one of {len(chunk.calls)} calls of {chunk.function.name!r}"
             end = "was stopped" if error is None else "has ended"
             if chunk.function.is_idempotent:
-                advice = f"It was the {chunk.times_lost}th that ended so: it may be this job that ends them."
+                advice = f"{chunk.times_lost} workers have ended while they had it: the job may be the cause."
             else:
                 advice = (
                     "It is not run again, unless it is declared that it may run twice: @lp.idempotent on the"

@@ -6,6 +6,7 @@ A local directory is refused if another user could change it, because unpickling
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -16,12 +17,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from launchpad.courier.security import private_directory
-from launchpad.errors import StateError
-from launchpad.state.fence import Fence
+from launchpad.errors import StateError, Stopped
+from launchpad.state.fence import AttemptId, Fence
 from launchpad.state.places import is_url
 
 _BUFFER = 1 << 20
 _BEING_WRITTEN = ".being-written-"
+_ATTEMPT = "attempt.json"
+"""The file with the latest attempt that has begun."""
 
 
 def folder_of(place: str, fence: Fence | None = None) -> Folder:
@@ -34,6 +37,43 @@ class Folder(ABC):
     """A folder of files that are written whole or not at all. Methods raise OSError."""
 
     fence: Fence
+
+    def begin(self) -> None:
+        """Write the number of this attempt into the folder, so that earlier attempts save nothing more.
+
+        The first attempt of a run writes nothing: there is no earlier one.
+
+        Raises:
+            Stopped: a later attempt has begun.
+        """
+        self.check()
+        own = self.fence.attempt
+        if own is None or own.number == 1:
+            return
+        if self._latest_attempt() != own:
+            with self.writing(_ATTEMPT) as file:
+                file.write(json.dumps(own._asdict()).encode())
+
+    def has_content(self) -> bool:
+        """Return True if there is any file that users or their objects have saved."""
+        return any(name != _ATTEMPT for name in self.names())
+
+    def check(self) -> None:
+        """Raise Stopped if this attempt has ended, as far as can be known here."""
+        self.fence.check()
+        own = self.fence.attempt
+        if own is not None:
+            latest = self._latest_attempt()
+            if latest is not None and own.is_followed_by(latest):
+                raise Stopped
+
+    def _latest_attempt(self) -> AttemptId | None:
+        """Return the attempt that has begun last; None if only first attempts have."""
+        try:
+            with self.reading(_ATTEMPT) as file:
+                return AttemptId(**json.load(file))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
 
     @abstractmethod
     def names(self) -> list[str]: ...
@@ -85,7 +125,7 @@ class LocalFolder(Folder):
     def writing(self, name: str, instead_of: Sequence[str] = ()) -> Iterator[IO[bytes]]:
         with self._opened() as folder:
             with self.fence.lock:
-                self.fence.check()
+                self.check()
                 # An attempt that was killed while it wrote may have left such a file.
                 for leftover in os.listdir(folder):
                     if leftover.startswith(_BEING_WRITTEN):
@@ -98,7 +138,7 @@ class LocalFolder(Folder):
                     file.flush()
                     os.fsync(file.fileno())
                 with self.fence.lock:
-                    self.fence.check()
+                    self.check()
                     for old_name in instead_of:
                         self.remove(old_name)
                     if instead_of:
@@ -156,7 +196,7 @@ class RemoteFolder(Folder):
             yield aside
             aside.seek(0)
             with self.fence.lock:
-                self.fence.check()
+                self.check()
                 self._files.makedirs(self._path, exist_ok=True)
                 with self._files.open(sent_as, "wb") as file:
                     shutil.copyfileobj(aside, file, _BUFFER)

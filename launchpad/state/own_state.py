@@ -87,7 +87,7 @@ class OwnState:
                 places = {self.places.own, self.places.saved} - {""}
                 # Ignore errors here. They are raised again when the place is used.
                 with contextlib.suppress(OSError):
-                    self._has_earlier = any(folder_of(place).names() for place in places)
+                    self._has_earlier = any(folder_of(place).has_content() for place in places)
         return self._has_earlier
 
     def _known(self, place: str) -> str:

@@ -13,6 +13,7 @@ class StatePlaces:
         own: The worker's own directory, for the user's files.
         saved: The place where `save` puts its files: the `own` directory, or a URL.
         group: A directory that all workers of the group share; empty if their hosts share none.
+        run_id: The run, if several attempts of a worker may be on different hosts; else empty.
         is_kept: True if the program was launched with `state=`, so that a later launch continues from it.
     """
 
@@ -20,6 +21,7 @@ class StatePlaces:
     saved: str
     group: str = ""
     is_kept: bool = False
+    run_id: str = ""
 
 
 def is_url(place: str) -> bool:

@@ -87,6 +87,7 @@ class SavedStates:
                 f"keep is how many versions stay, a whole number of 1 or more, not {keep!r}"
             )
         with self._errors("save its state"):
+            self._folder.begin()
             names = self._names()
             number = max(names, default=0) + 1 if version is None else operator.index(version)
             if number < 0:
@@ -99,7 +100,7 @@ class SavedStates:
             older = sorted(n for n in names if n < number)
             surplus = max(0, len(older) + 1 - keep)
             with self._folder.fence.lock:
-                self._folder.fence.check()
+                self._folder.check()
                 for stale in older[:surplus]:
                     self._folder.remove(names[stale])
         _log.info("%s has saved its state: version %d in %s", self._owner, number, self._folder)
@@ -115,10 +116,12 @@ class SavedStates:
             None if no whole version exists.
 
         Raises:
+            Stopped: The attempt has ended, and the next one has begun.
             StateError: The folder or a file can't be read, a whole file can't be unpickled, or the requested
                 version doesn't exist or isn't whole.
         """
         with self._errors("load its state"):
+            self._folder.begin()
             names = self._names()
         if version is not None and version not in names:
             raise StateError(

@@ -205,7 +205,7 @@ IN_STEP, STALE = waits_for_nobody_else(BSP), waits_for_nobody_else(1)
             claims.check_gaps,
             [trial(2, Get(5, 3, True))],
             [trial(2, Get(5, 3, True), Get(5, 2, False))],
-            "more than 2 clocks behind; 3 at most",
+            "more than 2 clocks behind; at most 3",
         ),
         (
             claims.check_gaps,
@@ -230,14 +230,19 @@ IN_STEP, STALE = waits_for_nobody_else(BSP), waits_for_nobody_else(1)
             claims.check_psfuncs,
             [bytes_of_psfuncs(100, 100)],
             [bytes_of_psfuncs(400, 100)],
-            "400 of 8000 bytes and 100 of 2000 bytes",
+            "400 instead of 8000 bytes and 100 instead of 2000 bytes",
         ),
-        (claims.check_time, [IN_STEP, STALE, STALE], [IN_STEP, IN_STEP, STALE], "4, 4, it 3 units"),
+        (
+            claims.check_time,
+            [IN_STEP, STALE, STALE],
+            [IN_STEP, IN_STEP, STALE],
+            "it 4, it 4, it 3 units",
+        ),
         (
             claims.check_accuracy,
             [[trial()], ROWS],
             [[trial()], TOLD_WORSE],
-            r"it 0\.800; always the same answer 0\.500",
+            r"it 0\.800; the same answer to all 0\.500",
         ),
     ],
 )

@@ -127,7 +127,11 @@ def trace(events: list[tuple[str, Partition]]) -> Trained:
         (claims.check_credit, [[TRAINED]], "12,288,000"),
         (claims.check_overtaking, [[trace(IN_ORDER)], []], "while one of an earlier layer waits"),
         (claims.check_overtaking, [[trace(ALONE)], []], "overtaken others 0 times"),
-        (claims.check_overtaking, [[TRAINED], [TRAINED]], "as they are made; 1 times"),
+        (
+            claims.check_overtaking,
+            [[TRAINED], [TRAINED]],
+            "are made; they have overtaken others 1 times",
+        ),
         (claims.check_iteration_time, [[[URGENT]]], "3.000 instead of 3.000"),
         (claims.check_kill, [[TRAINED], [TRAINED]], "attempts of servers: \\[1\\]"),
         (

@@ -37,13 +37,13 @@ def test_a_system_solves_the_problem_by_all_its_methods_also_after_a_kill(
     rows = {row[0]: row[1:] for row in json.loads(written.read_text())}
     del rows["one process"]
     assert {method.partition(",")[0] for method in rows} == {system}
-    for method, (read, n_bytes, staleness, distance, after_a_kill) in rows.items():
+    for method, (recognised, n_bytes, staleness, distance, after_a_kill) in rows.items():
         is_in_step = method in IN_STEP
-        assert float(read) >= (0.5 if "DOWNPOUR" in method else 0.9), method  # it is unstable
+        assert float(recognised) >= (0.5 if "DOWNPOUR" in method else 0.9), method  # it is unstable
         assert float(distance) < (1e-12 if is_in_step else 3), method
         assert int(n_bytes.replace(",", "")) > 0, method
         assert staleness == "0" or (staleness.isdigit() and not is_in_step), method
-        assert after_a_kill == "the same bits" or ("read" in after_a_kill and not is_in_step)
+        assert after_a_kill == "the same bits" or ("recognised" in after_a_kill and not is_in_step)
 
 
 @pytest.mark.parametrize("method", ["big_dl", "elephas, asynchronous", "dist_keras, ADAG"])

@@ -137,7 +137,7 @@ def test_a_killed_process_takes_part_again(tmp_path: Path, monkeypatch: pytest.M
         until(
             lambda: names.add(pool.submit(pool_nodes.worker).result(DEADLINE_S)) or len(names) == 2
         )
-        with pytest.raises(courier.OutcomeUnknown, match="it may be this job"):
+        with pytest.raises(courier.OutcomeUnknown, match="the job may be the cause"):
             pool.submit(lp.idempotent(partial(pool_nodes.die))).result(DEADLINE_S)
 
     assert name in {"worker-0", "worker-1"}

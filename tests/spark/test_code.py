@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from launchpad.errors import LaunchError
-from launchpad.launch.backends.spark import code
 from tests.helpers import scripts
 from tests.spark import sessions
 
@@ -61,18 +59,3 @@ def test_a_host_that_has_neither_our_code_nor_launchpad_gets_both(tmp_path: Path
     for what in ("mine", "launchpad"):
         (line,) = [line for line in done.stdout.splitlines() if f"| {what}:" in line]
         assert "/launchpad-code/" in line
-
-
-def test_a_project_that_is_too_large_is_refused_with_its_largest_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project = tmp_path / "project"
-    (project / "data").mkdir(parents=True)
-    (project / "data" / "rows.csv").write_bytes(bytes(2048))
-    (project / "script.py").write_text("pass")
-    monkeypatch.setattr(code, "_LARGEST", 1024)
-
-    with pytest.raises(
-        LaunchError, match=r"has 2 files of 2 KiB.* data/rows\.csv 2 KiB, script\.py 4 B"
-    ):
-        code.write(tmp_path / "code.zip", project)

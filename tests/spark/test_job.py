@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,39 +9,19 @@ from typing import Any, cast
 import pytest
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.remote.worker_host import HostReady
-from launchpad.launch.backends.spark import task_host, workers
-from launchpad.launch.backends.spark.job import SlotsWanted, reason
-from launchpad.launch.backends.spark.task_connection import (
-    SentBuffer,
-    TaskConnection,
-    TaskGone,
-    TaskReady,
+from launchpad.launch.backends.remote.node_connection import (
+    NodeGone,
+    NodeReady,
 )
+from launchpad.launch.backends.remote.worker_host import HostReady
+from launchpad.launch.backends.spark import workers
+from launchpad.launch.backends.spark.job import SlotsWanted, reason
 from launchpad.launch.backends.spark.task_handle import TaskHandle
-from launchpad.launch.large_buffers import LargeBuffer
 
 LOST = (
     "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent"
     " failure reason: Stage failed because barrier task ResultTask(0, 1) finished unsuccessfully.\n"
 )
-
-
-def test_a_task_is_sent_a_large_buffer_once() -> None:
-    buffer, other = LargeBuffer(b"buffer"), LargeBuffer(b"other")
-
-    async def sent() -> list[Any]:
-        connection = TaskConnection(TaskReady(HostReady("here", "127.0.0.1"), "0"))
-        for worker, argument in (("w-0", buffer), ("w-1", other), ("w-2", buffer)):
-            connection.call(worker, "open", "plan", argument)
-        connection.end_task()
-        return [command.arguments async for command in connection.commands()]
-
-    assert asyncio.run(sent()) == [
-        ["plan", SentBuffer(0, buffer)],
-        ["plan", SentBuffer(1, other)],
-        ["plan", SentBuffer(0, None)],
-    ]
 
 
 def test_absent_hosts_are_named_with_their_workers() -> None:
@@ -109,7 +88,7 @@ def test_a_job_does_not_wait_for_slots_that_the_one_before_did_not_have_either()
 def test_executors_are_given_an_address_that_they_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Any] = [(0, 0, 0, "", ("127.0.1.1", 0)), (0, 0, 0, "", ("10.0.0.7", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
-    monkeypatch.setattr(task_host, "own_ip", lambda towards: "10.0.0.8")
+    monkeypatch.setattr(workers, "own_ip", lambda towards: "10.0.0.8")
 
     assert workers._reachable_ip("driver", "spark://master:7077") == "10.0.0.7"
     del found[1]
@@ -136,9 +115,9 @@ def test_a_drivers_host_that_has_no_address_is_named() -> None:
     ],
 )
 def test_a_task_is_not_blamed_for_another_one_of_its_executor(why: str, said: str) -> None:
-    there = SimpleNamespace(ready=TaskReady(HostReady("n", "10.0.0.1"), "0"))
+    there = SimpleNamespace(ready=NodeReady(HostReady("n", "10.0.0.1"), "0"))
     job: Any = SimpleNamespace(why=why, lost_task=0, joined=[there, there], hosts={"actor-1": 1})
 
-    death = TaskHandle("actor-1", 1, job=job).describe_death(TaskGone())
+    death = TaskHandle("actor-1", 1, job=job).describe_death(NodeGone())
 
     assert death == f"{said}: {why}"

@@ -11,11 +11,10 @@ import pytest
 import launchpad as lp
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import versions
+from launchpad.launch.backends.remote.node_host import NodeHost
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.backends.spark import placement
 from launchpad.launch.backends.spark.backend import Spark
-from launchpad.launch.backends.spark.task_connection import TaskReady
-from launchpad.launch.backends.spark.task_host import LauncherAddress, TaskHost
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.worker.spec import WorkerSpec
 from tests import nodes
@@ -105,9 +104,10 @@ def test_workers_of_one_task_have_devices_of_their_own(monkeypatch: pytest.Monke
     plan = lp.plan(program, "spark")
     monkeypatch.setattr(WorkerHost, "open_at", open_at)
     nothing: Any = None
-    launcher: Any = LauncherAddress("tcp:127.0.0.1:1", 0, None, versions())  # type: ignore[arg-type]
-    ready = TaskReady(HostReady("here", "127.0.0.1"), "0")
-    host = TaskHost(launcher, 0, ready, gpus=("4", "5"))
+    where = HostReady("here", "127.0.0.1")
+    host = NodeHost(
+        where, versions(), "", gpus=("4", "5"), gpus_from="spark.task.resource.gpu.amount"
+    )
 
     async def give() -> list[object]:
         def call(worker: str, method: str, *more: object) -> Any:

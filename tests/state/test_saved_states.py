@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from launchpad.state.fence import Fence
+from launchpad.state.fence import AttemptId, Fence
 from launchpad.state.saved_states import SavedStates
 from tests.helpers import other_user, scripts
 
@@ -197,6 +197,50 @@ def test_an_attempt_that_ends_while_it_saves_does_not_disturb_what_its_next_one_
 
     assert states.load() == (2, "next")
     assert sorted(os.listdir(files)) == ["state-000001.pickle", "state-000002.pickle"]
+
+
+def attempts(place: str) -> tuple[SavedStates, SavedStates]:
+    """Return the saved states of two attempts of a run, on hosts that know nothing of each other."""
+    first, second = (SavedStates("w-0", place, Fence(AttemptId("run", n))) for n in (1, 2))
+    return first, second
+
+
+def test_an_attempt_on_a_host_that_was_frozen_saves_nothing_once_the_next_one_has_loaded(
+    place: str,
+) -> None:
+    first, second = attempts(place)
+    save(first, "before")
+
+    assert second.load() == (1, "before")
+    with pytest.raises(lp.Stopped):
+        save(first, "late")
+    with pytest.raises(lp.Stopped):
+        first.load()
+
+    assert save(second, "after") == [2]
+    assert second.load() == (2, "after")
+
+
+def test_an_attempt_that_is_frozen_in_its_first_save_does_not_finish_it_beside_the_next_one(
+    place: str,
+) -> None:
+    first, second = attempts(place)
+
+    with pytest.raises(lp.Stopped):
+        save(first, CallsWhenPickled(lambda: save(second, "next")))
+
+    assert second.load() == (1, "next")
+
+
+def test_the_first_attempt_of_a_later_run_saves_where_several_attempts_of_another_did(
+    place: str,
+) -> None:
+    _, second = attempts(place)
+    save(second, "earlier")
+    later = SavedStates("w-0", place, Fence(AttemptId("later run", 1)))
+
+    assert later.load() == (1, "earlier")
+    assert save(later, "later") == [2]
 
 
 def test_an_ended_attempt_sweeps_nothing_of_its_next_one(states: SavedStates, place: str) -> None:

@@ -42,7 +42,8 @@ def check_ratio(tables: Sequence[lp.replay.TableInfo]) -> None:
     highest = max(table.highest_diff for table in tables) - offset
     check(
         -buffer <= lowest and highest <= buffer,
-        f"each transition is sampled {SAMPLES_PER_INSERT:g} times, at every moment to ±{buffer} in all",
+        f"each transition is sampled {SAMPLES_PER_INSERT:g} times on average: at every moment the number of"
+        f" samples is within {buffer} of {SAMPLES_PER_INSERT:g} · (inserts - {MIN_SIZE})",
         f"{lowest:+.0f} to {highest:+.0f}, in {sum(table.inserts for table in tables)} inserts and"
         f" {sum(table.samples for table in tables)} samples",
     )
@@ -58,10 +59,10 @@ def check_queue(queues: Sequence[lp.QueueStats], runs: Sequence[Evaluated]) -> N
             for n, each in zip(learned, queues, strict=True)
         )
         and most <= QUEUE_SIZE,
-        f"each unroll is learned from once at most, and {QUEUE_SIZE} wait at most",
-        f"{sum(learned)} are in the variables, {sum(each.taken for each in queues)} were taken ="
+        f"each unroll is learned from at most once, and at most {QUEUE_SIZE} unrolls wait",
+        f"the variables have learned from {sum(learned)}; {sum(each.taken for each in queues)} were taken ="
         f" {sum(each.handled for each in queues)} handled + {sum(each.in_hand for each in queues)} in hand;"
-        f" {most} have waited",
+        f" at most {most} waited",
     )
 
 
@@ -71,9 +72,10 @@ def check_age(name: str, ages: Sequence[Age]) -> None:
     youngest = min(age.youngest for age in ages)
     check(
         youngest >= -MOST_APART_S and oldest <= STALE_S and all(age.is_monotone for age in ages),
-        f"{name}: what an actor asks for is {STALE_S:g} s old at most, and never older than before",
-        f"{oldest:.2f} s, of {sum(age.times for age in ages)}, and {youngest:.3f} s when it came at the"
-        f" earliest; replaced after {max(age.steps for age in ages)} steps at most",
+        f"{name}: variables are at most {STALE_S:g} s old when an actor asks for them, and never of an"
+        " earlier step than before",
+        f"at most {oldest:.2f} s, in {sum(age.times for age in ages)} answers, and on arrival at least"
+        f" {youngest:.3f} s; replaced after at most {max(age.steps for age in ages)} steps",
     )
 
 
@@ -89,7 +91,7 @@ def check_killed(attempts: Sequence[Begun], crashes: Sequence[int], run: Evaluat
         [each.step for each in attempts] == [0, *saved] and is_monotone,
         f"a learner killed {len(crashes)} times goes on from what is saved, and no count decreases",
         f"killed after steps {list(crashes)}, went on from {[each.step for each in attempts[1:]]}, ended with"
-        f" {run.curve[-1].counts['learner_steps']:.0f} counted",
+        f" {run.curve[-1].counts['learner_steps']:.0f} steps counted",
     )
 
 

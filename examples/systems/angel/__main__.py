@@ -20,7 +20,10 @@ KILLS = range(2, 12)
 
 
 def main(_: list[str]) -> None:
-    """Train in step, with slack and without any limit, alone and in groups; kill a shard ten times."""
+    """Train in step, with some staleness, and without any limit; check what the paper claims.
+
+    Workers also train in groups, and a shard is killed ten times.
+    """
     training, held_out = text.load()
     clocks = 16 if QUICK.value else 48
     shares = [training[np.arange(i, len(training.labels), WORKERS)] for i in range(WORKERS)]

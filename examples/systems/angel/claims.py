@@ -58,7 +58,8 @@ def check_killed(trial: Trial, kills: int) -> None:
     attempts = [shard.attempt for shard in trial.outcome.shards]
     check(
         attempts[0] == kills + 1,
-        f"{trial.name} learned these bits although its first shard was killed {kills} times",
+        f"{trial.name} learned the same bits as one process, although its first shard was killed {kills}"
+        " times",
         f"the shards ended in attempts {attempts}",
     )
 
@@ -72,9 +73,9 @@ def check_gaps(trial: Trial) -> None:
         claim = "no pull waits for a worker"
         ok = waits == 0
     else:
-        claim = f"at no pull the slowest worker is more than {trial.staleness:g} clocks behind"
+        claim = f"at no pull is the slowest worker more than {trial.staleness:g} clocks behind"
         ok = gap == trial.staleness  # and some pull makes use of all that it may
-    measured = f"{gap} at most at {len(gets)} pulls, of which {waits} waited"
+    measured = f"at most {gap}, at {len(gets)} pulls, of which {waits} waited"
     check(ok, f"{trial.name}: {claim}", measured)
 
 
@@ -90,7 +91,7 @@ def check_pulled(trials: Sequence[Trial]) -> None:
     least = min(worker.n_pulled for trial in trials for worker in trial.workers)
     check(
         max(by_key) <= (1 + PERCENT_OFF / 100) * min(by_key),
-        f"a pull of some weights is answered by as many bytes for each as one of all, to {PERCENT_OFF} %",
+        f"the answer to a pull has as many bytes per weight for some weights as for all, to {PERCENT_OFF} %",
         f"{min(by_key):.2f} to {max(by_key):.2f} bytes, for {least} to {len(trials[0].weights)} weights",
     )
 
@@ -105,8 +106,11 @@ def check_psfuncs(trials: Sequence[Trial]) -> None:
             costs.append((row.bytes_sent + row.bytes_received) / row.calls)
     check(
         max(cost) - min(cost) <= SAME_BYTES and min(weights_cost) < max(weights_cost) / 2,
-        "a psFunc costs as many bytes at a large shard as at a small one; pulling its weights does not",
-        " and ".join(f"{c:.0f} of {w:.0f} bytes" for c, w in zip(cost, weights_cost, strict=True)),
+        "a psFunc costs the same number of bytes at a large shard and at a small one; pulling the shard's"
+        " weights costs more at the large one",
+        " and ".join(
+            f"{c:.0f} instead of {w:.0f} bytes" for c, w in zip(cost, weights_cost, strict=True)
+        ),
     )
     outcome = trials[0].outcome
     weights = trials[0].weights
@@ -119,7 +123,7 @@ def check_psfuncs(trials: Sequence[Trial]) -> None:
         all(
             np.isclose(outcome.psfuncs[name], value, rtol=1e-12) for name, value in expected.items()
         ),
-        "psFuncs find what is found in all weights when they are pulled",
+        "psFuncs at the shards find the same values as one process in all weights",
         ", ".join(f"{name} {value:.6g}" for name, value in outcome.psfuncs.items()),
     )
 
@@ -131,13 +135,13 @@ def check_time(bsp: Trial, ssp: Trial, asp: Trial) -> None:
     check(
         free <= stale < in_step,
         f"with stragglers, {ssp.name} takes less logical time than {bsp.name}",
-        f"{in_step}, {stale}, {asp.name} {free} units; {clocked} s by the clock",
+        f"{bsp.name} {in_step}, {ssp.name} {stale}, {asp.name} {free} units; {clocked} s by the clock",
     )
     apart = makespan(ssp.workers, ssp.staleness, overlaps=False)
     check(
         stale < apart,
-        "it takes less when the next pull overlaps the gradient",
-        f"{stale} units, else {apart}",
+        f"{ssp.name} takes less logical time if the next pull overlaps the gradient",
+        f"{stale} units instead of {apart}",
     )
 
 
@@ -158,7 +162,7 @@ def check_accuracy(trials: Sequence[Trial], held_out: Rows) -> None:
     most = max(held_out.labels.mean(), 1 - held_out.labels.mean())
     check(
         min(accuracies.values()) >= ACCURACY,
-        f"at least {ACCURACY} of {len(held_out.labels)} passages of other files are classified right",
+        f"at least {ACCURACY} of {len(held_out.labels)} passages of other files are classified correctly",
         ", ".join(f"{name} {share:.3f}" for name, share in accuracies.items())
-        + f"; always the same answer {most:.3f}",
+        + f"; the same answer to all {most:.3f}",
     )

@@ -1,4 +1,4 @@
-"""BigDL's synchronous SGD: two jobs an iteration, of tasks that are pure functions of blocks.
+"""BigDL's synchronous SGD: two jobs per iteration, of tasks that are pure functions of blocks.
 
     job 1, forward-backward     task i: all weights, its examples ──▶ a gradient, cut into N slices
     job 2, synchronization      task n: slice n of all gradients  ──▶ slice n of the weights, and its velocity

@@ -60,7 +60,7 @@ def check_dispatches(results: Mapping[int | None, Result], iterations: int) -> N
     }
     check(
         calls == {k: executors / k if k else 2 * executors for k in results},
-        "groups of k iterations take N/k calls of the driver an iteration, and single jobs 2N",
+        "with groups of k iterations the driver makes N/k calls per iteration, and with single jobs 2N",
         ", ".join(
             f"{f'k={k}' if k else 'single jobs'} {calls[k]:g} (and {each.trained.seconds:.3f} s by the clock)"
             for k, each in results.items()
@@ -85,13 +85,13 @@ def check_kills(
     saved = [2 * (killed.get(i, 0) // group * group) for i in range(len(attempts))]
     check(
         [n_made + n for n_made, n in zip(disturbed.made, saved, strict=True)] == undisturbed.made,
-        "only tasks of killed executors are run again, from where these had saved",
+        "only tasks of killed executors are run again, and only those after the last save",
         f"{disturbed.made} tasks in the last attempts, of {undisturbed.made}",
     )
 
 
 def check_int8(widths: Sequence[int], parameters: Array, held_out: Digits) -> None:
-    """Check that the network in int8 reads nearly as well, from fewer bytes."""
+    """Check that the network in int8 recognises nearly as many digits, from fewer bytes."""
     layers = quantized.quantize(widths, parameters)
     accuracy = networks.accuracy(widths, parameters, held_out)
     accuracy_in_int8 = quantized.accuracy(layers, held_out)
@@ -99,7 +99,7 @@ def check_int8(widths: Sequence[int], parameters: Array, held_out: Digits) -> No
     n_bytes_float32 = 4 * len(parameters)
     check(
         accuracy - accuracy_in_int8 <= POINTS_LOST and n_bytes <= n_bytes_float32 / 3.5,
-        f"in int8 at most {POINTS_LOST:.1%} of {len(held_out)} held-out digits are lost",
-        f"{accuracy_in_int8:.3f} read, {accuracy:.3f} before;"
-        f" {n_bytes:,} bytes, {n_bytes_float32:,} in float32",
+        f"in int8 at most {POINTS_LOST:.1%} fewer of {len(held_out)} held-out digits are recognised",
+        f"{accuracy_in_int8:.3f} instead of {accuracy:.3f}; {n_bytes:,} bytes instead of"
+        f" {n_bytes_float32:,} in float32",
     )

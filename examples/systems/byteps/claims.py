@@ -87,7 +87,11 @@ def check_overtaking(trained: Sequence[Trained], without: Sequence[Trained]) -> 
         f"those of the first layer have overtaken others {n_overtaken} times",
     )
     n_overtaken = sum(each.n_overtaken for each in in_order)
-    check(n_overtaken == 0, "without priority they leave as they are made", f"{n_overtaken} times")
+    check(
+        n_overtaken == 0,
+        "without priority, partitions leave in the order in which they are made",
+        f"they have overtaken others {n_overtaken} times",
+    )
 
 
 class Departure(NamedTuple):

@@ -27,7 +27,7 @@ class KilledServer(SummationServer):
             self._is_time.wait()
             try:
                 lp.testing.crash()
-            finally:  # reached where a thread cannot be killed
+            finally:  # reached only if this worker is a thread, which can't be killed: `crash` raises
                 self._is_over.set()
 
     @lp.idempotent

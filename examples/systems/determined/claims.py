@@ -64,7 +64,7 @@ def check_asha(history: History, experiment: Experiment) -> None:
     ]
     check(
         not wrong and len(own) == experiment.options["trials"],
-        "ASHA decides as its rule does if one process applies it in the recorded order",
+        "ASHA decides as one process does that applies its rule to the reports in the recorded order",
         f"{len(reports) - len(wrong)} of {len(reports)} decisions, on {len(own)} trials",
     )
 
@@ -85,7 +85,8 @@ def check_bits(
     check(
         equal == n and closed == n_trials and list(attempts) == list(expected),
         "trials have the losses of undisturbed ones, bit for bit, although agents and the master die",
-        f"{equal} of {n} losses of {closed} of {n_trials} trials; slots ended in attempts {list(attempts)}",
+        f"{equal} of {n} losses are equal, {closed} of {n_trials} trials are closed; slots ended in attempts"
+        f" {list(attempts)}",
     )
 
 
@@ -150,9 +151,9 @@ def check_slots(sights: Sequence[Sight], history: History, deaths: int) -> None:
     check(
         bool(sights) and not (shared or late or split or strangers) and lost <= deaths,
         "no slot has two trials at once, and no trial runs twice at once, as seen from outside",
-        f"of {len(of_allocation)} allocations on {len(holds)} slots {shared} shared one, {split} a trial,"
-        f" {late} were of an attempt that was over, {strangers} on other slots than those in the log;"
-        f" {lost} were lost, by the deaths of {deaths} slots",
+        f"of {len(of_allocation)} allocations on {len(holds)} slots, {shared} shared a slot, {split} shared a"
+        f" trial, {late} belonged to an attempt that was over, and {strangers} were on slots other than those"
+        f" in the log; {lost} were lost when {deaths} slots died",
     )
 
 
@@ -172,9 +173,10 @@ def check_allocations(
         lost += n_slots > 1 and each.outcome == "lost"
     check(
         right == len(history.allocations) and agents > 1 and lost > 0,
-        "a trial has all its slots of its pool at once, even on several agents, and again after a kill",
-        f"{right} of {len(history.allocations)} allocations, on {agents} agents at most; {lost} of several"
-        " slots have lost one",
+        "a trial gets all the slots that it asks for at once, from its pool, even on several agents, and"
+        " again after a kill",
+        f"{right} of {len(history.allocations)} allocations, on at most {agents} agents; {lost} allocations"
+        " of several slots lost a slot",
     )
 
 
@@ -198,8 +200,8 @@ def check_preempted(history: History, curves: Mapping[int, Curve], sights: Seque
         and equal == len(reports)
         and numbers <= {report.trial for report in reports},
         "trials that are preempted save and go on, and learn the same bits",
-        f"{onward} of {len(preempted)} times, of {len(numbers)} trials; {equal} of {len(reports)} losses"
-        " are equal",
+        f"{onward} of {len(preempted)} preemptions, of {len(numbers)} trials; {equal} of {len(reports)}"
+        " losses are equal",
     )
 
 

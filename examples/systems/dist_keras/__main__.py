@@ -57,10 +57,10 @@ def report_accuracy(training: Training, name: str, alone: Replayed, held_out: Di
     if name in WANTED:
         claims.check_accuracy(name, reached)
     else:
-        print(f"      {name} reads {claims.show(reached)}")
+        print(f"      {name} recognises {claims.show(reached)}")
     if training.rules[name].seeds > 1:
         lowest = claims.lowest(training, alone.versions, held_out)
-        print(f"      {name} reads as little as {claims.show(lowest)} in its second half")
+        print(f"      {name} recognises as little as {claims.show(lowest)} in its second half")
 
 
 def check_order(training: Training) -> None:

@@ -60,14 +60,15 @@ def check_staleness(trained: Mapping[str, Workers]) -> None:
             total += 1
     check(
         wrong == 0,
-        "a server finds a commit as stale as there are updates since its worker's pull",
-        f"{total} commits, {wrong} of them otherwise",
+        "the staleness that a server records is the number of updates since the worker's pull",
+        f"{total} commits, {wrong} recorded otherwise",
     )
     staleness = [commit.staleness for commit in trained["DynSGD"][0].centre.record]
     check(
         max(staleness) >= 1,
-        "DynSGD has stale commits to divide, by 1 + staleness",
-        f"{sum(map(bool, staleness))} of {len(staleness)}, by {max(staleness) + 1} at most",
+        "DynSGD has stale commits, which it divides by 1 + staleness",
+        f"{sum(map(bool, staleness))} of {len(staleness)} commits; the largest divisor is"
+        f" {max(staleness) + 1}",
     )
 
 
@@ -76,7 +77,7 @@ def check_elastic(name: str, alone: Replayed) -> None:
     check(
         max(alone.moved) <= ROUNDING,
         f"no exchange of {name} changes the sum of worker and centre, except for rounding",
-        f"{len(alone.moved)} exchanges, {max(alone.moved):.1e} at most",
+        f"at most {max(alone.moved):.1e}, in {len(alone.moved)} exchanges",
     )
 
 
@@ -84,7 +85,8 @@ def check_accuracy(name: str, reached: Sequence[float]) -> None:
     """Check that all seeds reach the wanted accuracy."""
     check(
         min(reached) >= WANTED_ACCURACY,
-        f"{name} reads at least {WANTED_ACCURACY} of the held-out digits, on each of {len(reached)} seeds",
+        f"{name} recognises at least {WANTED_ACCURACY} of the held-out digits with each of"
+        f" {len(reached)} seeds",
         show(reached),
     )
 
@@ -100,7 +102,7 @@ def check_order(recorded: Trained, replayed: Trained) -> None:
 
 
 def accuracies(training: Training, models: Sequence[Array], held_out: Digits) -> list[float]:
-    """Return, for each seed, the share of digits that the models read correctly by their mean vote."""
+    """Return, for each seed, the share of digits that the models recognise by their mean vote."""
     shares = []
     for of_seed in zip(*models, strict=True):
         votes = np.zeros((len(held_out), 10))

@@ -44,9 +44,9 @@ def check_none_lost(result: Result, models: Sequence[Model]) -> None:
     difference = max(distance_from_counted(result, models))
     check(
         bool((counts == 1).all()) and difference <= TOLERANCE and min(attempts(result)) > 1,
-        "asynchronous: no update is lost or in twice, although a worker and the driver are killed",
-        f"{(counts == 1).sum()} of {pushed(result)} are in once, and their sum is what was learned, to"
-        f" {difference:.0e}; attempts {attempts(result)}",
+        "asynchronous: no update is lost or added twice, although a worker and the driver are killed",
+        f"{(counts == 1).sum()} of {pushed(result)} were added exactly once, and their sum is what was"
+        f" learned, to {difference:.0e}; attempts {attempts(result)}",
     )
 
 
@@ -56,7 +56,7 @@ def check_refused(result: Result, bad: int) -> None:
     check(
         0 < refused == bad,
         "asynchronous: an update that raises in the driver doesn't block others",
-        f"{refused} of {bad} have raised, beside {pushed(result)} others",
+        f"{refused} of {bad} such updates raised, and {pushed(result)} others were taken",
     )
 
 
@@ -71,21 +71,21 @@ def check_lost_are_counted(result: Result, models: Sequence[Model]) -> None:
         and counts.max() <= 1
         and difference <= TOLERANCE
         and min(attempts(result)) > 1,
-        "hogwild: the parameters have the updates pushed, minus those lost",
+        "hogwild: the parameters contain all pushed updates except the lost ones",
         f"{pushed(result)} - {n_lost} = {n_counted}, whose sum is what was learned, to {difference:.0e};"
         f" attempts {attempts(result)}",
     )
 
 
 def check_accuracy(mode: str, result: Result, models: Sequence[Model], held_out: Digits) -> None:
-    """Check that the models read enough of the held-out digits correctly, whatever the seed."""
+    """Check that the models recognise enough of the held-out digits, whatever the seed."""
     accuracies = [
         networks.accuracy(model.widths, fitted.weights.parameters, held_out)
         for model, fitted in zip(models, result.fitted, strict=True)
     ]
     check(
         min(accuracies) >= WANTED_ACCURACY,
-        f"{mode}: at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are read",
+        f"{mode}: at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are recognised",
         " ".join(f"{accuracy:.3f}" for accuracy in accuracies),
     )
 

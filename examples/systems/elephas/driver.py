@@ -109,7 +109,7 @@ class Hogwild(Driver):
     @lp.idempotent
     def push(self, worker: int, number: int, delta: Array) -> None:
         self._state.value.check(delta)
-        # The update counts as pushed before the weights have it. So it may be lost, but never be in twice.
+        # The update counts as pushed before the weights have it. So it may be lost, but is never added twice.
         with self._state.update(worker, number) as is_new:
             if not is_new:
                 return

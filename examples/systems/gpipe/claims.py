@@ -64,7 +64,10 @@ def check_kept(trained: Trained, training: Training, stages: int) -> None:
             widths = training.widths[begin : end + 1]
             is_right &= batch.peak == oracle.kept(widths, training.batch_size, *run[:2])
         peaks[run.rematerializes] = [batch.peak for batch in batches]
-    claim = f"K={stages}: computed again, one micro-batch's outputs are kept beside all inputs"
+    claim = (
+        f"K={stages}: if outputs are computed again on the way back, a stage keeps all its inputs, but the"
+        " outputs of only one micro-batch"
+    )
     check(is_right, claim, f"M=8 {peaks[True]} numbers instead of {peaks[False]}")
 
 

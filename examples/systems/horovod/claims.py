@@ -15,7 +15,7 @@ def check_equal_bits(ranks: Sequence[Trained]) -> None:
     digests = sorted({trained.sha256 for trained in ranks})
     check(
         len(digests) == 1,
-        f"all of {len(ranks)} ranks end with the same bits",
+        f"all {len(ranks)} ranks end with the same bits",
         f"sha256 {', '.join(digest[:12] for digest in digests)}",
     )
 
@@ -61,7 +61,7 @@ def check_fusion(trained: Trained, training: Training) -> None:
     check(
         trained.left_at[0] < n_tensors,
         "the first message leaves while backward still runs",
-        f"it has {trained.left_at[0]} of {n_tensors} gradients then",
+        f"it leaves after {trained.left_at[0]} of {n_tensors} gradients",
     )
 
 

@@ -64,7 +64,7 @@ def check_plan(profile: Profile) -> Plan:
     )
     check(
         (len(plan), len(quick_plan)) == (MACHINES, 1),
-        "on a slow network that is a pipeline without replicas, on a fast one data parallelism",
+        "the best plan is a pipeline without replicas on a slow network, and data parallelism on a fast one",
         f"{shown(plan)}, {shown(quick_plan)}",
     )
     return plan
@@ -85,7 +85,7 @@ def check_weights(
     ]
     weights = [layers.weights for layers, *_ in trained]
     off = max(np.abs(a - b).max() for a, b in zip(weights, truths, strict=True))
-    by_rounds = ", by rounds of the replicas" if len(trained) > len(plan) else ""
+    by_rounds = ", where t counts rounds of the replicas" if len(trained) > len(plan) else ""
     claim = f"{label}, {shown(plan)}: {EQUATIONS[rule]}{by_rounds}"
     check((off == 0) == (rule != NAIVE), claim, f"difference {off:.1e}")
 
@@ -99,7 +99,7 @@ def check_kill(killed: Trained, undisturbed: Trained) -> None:
     check(
         differ == 0 and attempts == {2} and resumed > 0,
         "a killed worker changes no bit of the result",
-        f"{differ} of {len(killed)} workers differ; attempt 2 of all went on with minibatch {resumed}",
+        f"{differ} of {len(killed)} workers differ; all went on in attempt 2, with minibatch {resumed}",
     )
 
 
@@ -131,8 +131,8 @@ def check_utilisation(traces: Sequence[Sequence[Event]]) -> None:
     idle = float(logical_time.idle(logical_time.replay(gpipe)))
     check(
         utilisation >= 0.95,
-        "in its steady state all stages are busy, in logical time",
-        f"{utilisation:.1%}; GPipe's with {stages} micro-batches {1 - idle:.1%}",
+        "in the steady state all stages are busy, in logical time",
+        f"{utilisation:.1%}; GPipe's stages, with {stages} micro-batches, {1 - idle:.1%}",
     )
 
 
@@ -143,7 +143,7 @@ def check_traffic(n_bytes: float) -> None:
     check(
         n_bytes < all_reduce,
         "stages send less than data parallelism would",
-        f"{n_bytes / 1e3:.0f} kB per minibatch, of {all_reduce / 1e3:.0f} kB",
+        f"{n_bytes / 1e3:.0f} kB per minibatch, instead of {all_reduce / 1e3:.0f} kB",
     )
 
 
@@ -154,6 +154,6 @@ def check_accuracy(trained: Trained, batches: list[Digits], held_out: Digits) ->
     accuracy, accuracy_alone = (networks.accuracy(WIDTHS, w, held_out) for w in (weights, alone))
     check(
         accuracy >= accuracy_alone - LOST,
-        "digits are read nearly as well as if no weights were late",
-        f"{accuracy:.3f}, {accuracy_alone:.3f}",
+        "nearly as many digits are recognised as if no weights were late",
+        f"{accuracy:.3f} instead of {accuracy_alone:.3f}",
     )

@@ -29,7 +29,7 @@ SAVE_EVERY = 12  # minibatches: whole rounds for 1 to 4 replicas, and more than 
 
 
 def worker_of(plan: Plan, stage: int, minibatch: int) -> int | None:
-    """Return the number of the worker whose turn a minibatch is in a stage; None beyond both ends."""
+    """Return the number of the worker that handles a minibatch in a stage; None if there is no such stage."""
     if not 0 <= stage < len(plan):
         return None
     first = sum(part.replicas for part in plan[:stage])
@@ -63,7 +63,7 @@ class Stage:
 
     @lp.idempotent
     def saved(self) -> int:
-        """Return how many minibatches were in what this worker had saved when it was started."""
+        """Return the number of minibatches in the newest state that was saved before this worker started."""
         return self._saved
 
     def run(self) -> tuple[Layers, int, list[Event]]:

@@ -28,13 +28,13 @@ def main(_: list[str]) -> None:
     pushed_run = run(replace(job, faults=Faults(kill_at=20)))
     claims.check_once(pushed_run)
     claims.check_bounded(pushed_run)
-    claims.check_same_as_alone(pushed_run, "pushed, in the order in which they came")
-    claims.check_accuracy(pushed_run, held_out, "pushed")
+    claims.check_same_as_alone(pushed_run, "feeders push the rows")
+    claims.check_accuracy(pushed_run, held_out, "feeders push the rows")
 
     read_run = run(replace(job, is_pushed=False))
     claims.check_planned(read_run)
-    claims.check_same_as_alone(read_run, "read by workers themselves")
-    claims.check_accuracy(read_run, held_out, "read")
+    claims.check_same_as_alone(read_run, "workers read the rows themselves")
+    claims.check_accuracy(read_run, held_out, "workers read the rows themselves")
 
     claims.check_enough(run(replace(job, args=replace(args, enough_at=40), epochs=1000)))
 
@@ -49,7 +49,7 @@ def main(_: list[str]) -> None:
 
         by_spark = run_by_spark(job)
         claims.check_once(by_spark)
-        claims.check_same_as_alone(by_spark, "of an RDD, pushed by tasks of Spark")
+        claims.check_same_as_alone(by_spark, "tasks of Spark push the rows of an RDD")
     if TORCH.value:
         from examples.systems.tf_on_spark.torch_distributor import train_by_torch
 

@@ -44,20 +44,20 @@ def check_bounded(ran: Ran) -> None:
     most = [each.most_waiting for each in stats(ran)]
     check(
         max(most) == ran.job.maxsize,
-        f"feeders wait while {ran.job.maxsize} rows do,"
-        " not counting rows that come back from killed workers",
-        f"at most {most}, of {put(ran)} rows",
+        f"a feeder waits while {ran.job.maxsize} rows wait in its worker's queue, not counting rows that come"
+        " back from killed workers",
+        f"at most {most} waited, of {put(ran)} rows",
     )
 
 
-def check_same_as_alone(ran: Ran, label: str) -> None:
+def check_same_as_alone(ran: Ran, how: str) -> None:
     """Check that the model has the gradients of these rows, in this order, and nothing else."""
     rows = rows_of(ran.job)
     steps = [[[rows[id_] for id_ in ids] for ids in step] for step in ran.workers[0].ledger]
     alone = train_alone(ran.job.args, steps)
     check(
         bool((ran.parameters == alone).all()),
-        f"rows {label}: they train what one process learns from them, bit for bit",
+        f"if {how}, workers learn what one process learns from the same rows, bit for bit",
         f"{(ran.parameters == alone).sum()} of {len(alone)} parameters are equal, after {len(steps)} steps",
     )
 
@@ -73,17 +73,17 @@ def check_planned(ran: Ran) -> None:
     planned = [[row.id for row in ran.job.rows_of(worker)] for worker in range(ran.job.workers)]
     check(
         ids_of_workers == planned and sizes == {size},
-        f"the same main_fun reads by itself, in order, in batches of {size}",
+        f"if workers read the rows themselves, the same main_fun gets them in order, in batches of {size}",
         f"{' + '.join(str(len(ids)) for ids in ids_of_workers)} rows",
     )
 
 
-def check_accuracy(ran: Ran, held_out: Digits, label: str) -> None:
-    """Check that the model reads enough of the held-out digits correctly."""
+def check_accuracy(ran: Ran, held_out: Digits, how: str) -> None:
+    """Check that the model recognises enough of the held-out digits."""
     accuracy = networks.accuracy(ran.job.args.widths, ran.parameters, held_out)
     check(
         accuracy >= WANTED_ACCURACY,
-        f"rows {label}: at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are read",
+        f"if {how}, at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are recognised",
         f"{accuracy:.3f}",
     )
 
@@ -105,9 +105,9 @@ def check_enough(ran: Ran) -> None:
         and len(stats(ran)) == job.workers
         and all(each.is_cancelled for each in stats(ran))
         and put(ran) <= most < job.n_rows,
-        "workers that need no more rows end their feeders, whatever these still have",
-        f"{put(ran)} of {job.n_rows} rows were pushed, and {most} may be, trained on or waiting; the last"
-        f" feeder was told {late:.3f} s later, by the clocks of the hosts",
+        "when workers need no more rows, they make their feeders stop, however many rows are left",
+        f"{put(ran)} of {job.n_rows} rows were pushed, and the limit is {most} (trained on or waiting);"
+        f" the last feeder was told {late:.3f} s later, by the clocks of the hosts",
     )
 
 

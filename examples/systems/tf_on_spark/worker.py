@@ -36,8 +36,9 @@ class Pushed(Source):
 
     Args:
         replies: A queue for the results of each feeder's rows.
-        kill_at: The batch at which the worker dies. The first worker dies before it takes the batch, when its
-            last batch is pushed but not acknowledged. The others die after they have taken the batch.
+        kill_at: The batch at which the worker dies. The first worker dies before it takes this batch, when
+            the gradient of the batch before has been added, but its rows are not acknowledged yet. The others
+            die after they have taken the batch.
     """
 
     def __init__(

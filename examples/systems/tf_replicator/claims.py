@@ -35,7 +35,11 @@ def check_losses(name: str, alone: Trained, together: dict[int, Trained]) -> Non
     means = [np.mean(trained.outputs, axis=1) for trained in together.values()]
     difference = max(_distance(mean, losses) for mean in means)
     claim = f"losses of the {name} are the same with 1, {', '.join(map(str, together))} replicas"
-    check(difference <= TOLERANCE, claim, f"{len(losses)} steps differ by {difference:.1e} at most")
+    check(
+        difference <= TOLERANCE,
+        claim,
+        f"at {len(losses)} steps they differ by at most {difference:.1e}",
+    )
 
 
 def check_serial(trained: Trained, examples: Digits) -> None:
@@ -78,7 +82,7 @@ def _distance(x: Array, y: Array) -> float:
 
 
 def check_gan_learns(trained: Trained, held_out: Digits) -> None:
-    """Check that the mean of the images made up has come nearer to that of digits."""
+    """Check that the mean of the generated images has come nearer to that of digits."""
     gan = Gan(Replicator(), held_out)
     distances = []
     _, noise = next(gan.input_fn(0, 1))
@@ -86,8 +90,8 @@ def check_gan_learns(trained: Trained, held_out: Digits) -> None:
         gan.variables[0][...] = variables
         mean = gan.generator.forward(noise).mean(axis=0)
         distances.append(np.abs(mean - held_out.images.mean(axis=0)).mean())
-    claim = "images made up come nearer, in their mean, to digits that were held out"
-    measured = "from {:.2f} to {:.2f} a pixel".format(*distances)
+    claim = "the mean generated image comes nearer to the mean held-out digit"
+    measured = "from {:.2f} to {:.2f} per pixel".format(*distances)
     check(distances[1] < distances[0] / 2, claim, measured)
 
 
@@ -99,7 +103,7 @@ def check_killed(killed: Sequence[SyncResult], undisturbed: Trained) -> None:
         and all(map(np.array_equal, of_replica.trained[Gan].variables, undisturbed.variables))
         for of_replica in killed
     )
-    claim = "replicas one of which is killed have the same losses and variables, bit for bit"
+    claim = "if one of the replicas is killed, the losses and variables are the same, bit for bit"
     measured = f"{len(undisturbed.outputs)} steps, {killed[0].generation} generations"
     check(are_equal, claim, measured)
 
@@ -107,13 +111,21 @@ def check_killed(killed: Sequence[SyncResult], undisturbed: Trained) -> None:
 def check_applied(replicas: Sequence[AsyncResult], pushes: int, first: Sequence[Array]) -> None:
     """Check that all gradients pushed, counted at the edges, are in the server's variables."""
     last = max(replicas, key=lambda replica: replica.applied)
-    check(last.applied == pushes, "each gradient pushed is applied", f"{pushes}, {last.applied}")
+    check(
+        last.applied == pushes,
+        "each gradient that is pushed is applied",
+        f"{pushes} pushed, {last.applied} applied",
+    )
     difference = 0.0
     for number, variable in enumerate(last.variables):
         pushed = sum(replica.pushed[number] for replica in replicas)
         difference = max(difference, _distance(first[number] - RATE * pushed, variable))
-    claim = "the server's variables are the first ones less the gradients that replicas pushed"
-    check(difference <= TOLERANCE, claim, f"{len(first)} differ by {difference:.1e} at most")
+    claim = (
+        "the server's variables are the first ones minus rate × the gradients that replicas pushed"
+    )
+    check(
+        difference <= TOLERANCE, claim, f"{len(first)} variables differ by at most {difference:.1e}"
+    )
 
 
 def check_accuracy(sync: Trained, replicas: Sequence[AsyncResult], held_out: Digits) -> None:
@@ -125,6 +137,9 @@ def check_accuracy(sync: Trained, replicas: Sequence[AsyncResult], held_out: Dig
         classifier.variables[0][...] = parameters
         answers = classifier.network.forward(held_out.images).argmax(axis=1)
         accuracies.append(np.mean(answers == held_out.labels))
-    claim = f"with mode='async' replicas read {len(held_out)} held-out digits nearly as well"
-    measured = "{1:.3f} of them, and {0:.3f} with mode='sync'".format(*accuracies)
+    claim = (
+        f"with mode='async' replicas recognise nearly as many of {len(held_out)} held-out digits as with"
+        " mode='sync'"
+    )
+    measured = "{1:.3f} instead of {0:.3f}".format(*accuracies)
     check(accuracies[1] >= accuracies[0] - 0.02, claim, measured)

@@ -11,7 +11,7 @@ from examples._shared.digits import Array
 from examples.systems.zero.memory import Memory
 from examples.systems.zero.program import SAVED_AT, Resumed
 
-KEPT = ("Ψ Ψ 2Ψ", "Ψ Ψ 2Ψ/N", "Ψ Ψ/N 2Ψ/N", "Ψ/N Ψ/N 2Ψ/N")
+KEPT = (("Ψ", "Ψ", "2Ψ"), ("Ψ", "Ψ", "2Ψ/N"), ("Ψ", "Ψ/N", "2Ψ/N"), ("Ψ/N", "Ψ/N", "2Ψ/N"))
 """By stage: parameters, gradients, Adam's state."""
 
 TOLERANCE = 1e-12
@@ -28,12 +28,14 @@ def check_memory(stage: int, ranks: Sequence[Memory], layers: Sequence[int]) -> 
     n = len(ranks)
     size = sum(layer + -layer % n for layer in layers)  # with the zeros that are added
     units = {"Ψ": size, "2Ψ": 2 * size, "Ψ/N": size // n, "2Ψ/N": 2 * size // n}
-    sizes = tuple(units[unit] for unit in KEPT[stage].split())
+    sizes = tuple(units[unit] for unit in KEPT[stage])
     one_layer = (max(layers) * (stage >= 3), max(layers) * (stage >= 2))
     check(
         all(rank == sizes + one_layer for rank in ranks),
-        f"each of {n} ranks at stage {stage} keeps {KEPT[stage]}, and of the rest one layer in passing",
-        "{:,} parameters, {:,} gradients, {:,} of Adam; in passing {:,} and {:,}".format(*ranks[0]),
+        "each of {} ranks at stage {} keeps {} parameters, {} gradients and {} of Adam's state, and at most"
+        " one layer of everything else at a time".format(n, stage, *KEPT[stage]),
+        "{:,} parameters, {:,} gradients, {:,} of Adam's state; at a time {:,} other parameters and {:,}"
+        " other gradients".format(*ranks[0]),
     )
 
 
@@ -74,5 +76,5 @@ def check_few_lines_differ(
     lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
     print("\n".join(lines))
     changed = max(sum(line[0] == sign for line in lines) for sign in "-+")
-    claim = f"training in one process becomes ZeRO with {at_most} lines at most"
-    check(changed <= at_most, claim, f"{changed} are new or changed")
+    claim = f"training in one process becomes ZeRO with at most {at_most} new or changed lines"
+    check(changed <= at_most, claim, f"{changed}")

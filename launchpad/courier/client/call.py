@@ -211,7 +211,7 @@ def send_until_answered(
                     continue
             connection = channel.open_connection(connections, method, deadline)
             now = _monotonic()
-            try:  # the size that this server accepts is known only since the handshake
+            try:  # the size that this server accepts is known only after the handshake
                 call_errors.check_size(
                     peer, method, len(body) + sum(buffer.nbytes for buffer in buffers)
                 )
@@ -229,7 +229,8 @@ def send_until_answered(
                 timeout_us = int(remaining_s * 1e6) or 1  # 0 would mean no limit
                 if remaining_s < CHECK_EVERY_S or connection.timeout_s != CHECK_EVERY_S:
                     timeout_s = options.timeout_s
-                    # At the start of a call, round up to the call's timeout, the socket's likely limit.
+                    # At the start of a call, round the remaining time up to the call's timeout: the socket
+                    # probably has this limit already, and needs no system call to set it.
                     if timeout_s is None or not timeout_s * 0.999 < remaining_s <= timeout_s:
                         timeout_s = remaining_s
                     connection.limit(min(CHECK_EVERY_S, timeout_s))

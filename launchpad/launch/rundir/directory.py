@@ -168,6 +168,7 @@ class RunDirectory:
             saved=f"{place.rstrip('/')}/{worker}" if is_url(place) else own,
             group=str(self.state("groups") / group) if is_shared else "",
             is_kept=bool(place),
+            run_id="" if is_one_host else self.run_id,
         )
 
     def stacks(self, worker: str) -> Path:

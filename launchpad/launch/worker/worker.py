@@ -54,6 +54,7 @@ from launchpad.runtime.executable import Executable
 from launchpad.runtime.interrupt import is_consequence
 from launchpad.runtime.link import SupervisorLink
 from launchpad.runtime.watermarks import COUNTS, RECORDING, parse_recording
+from launchpad.state.fence import AttemptId, Fence
 from launchpad.state.own_state import OwnState
 from launchpad.telemetry import process_usage
 
@@ -349,6 +350,11 @@ class Worker:
         )
 
 
+def _fence_of(run_id: str, attempt: int) -> Fence:
+    """Return the fence of an attempt. Without a run id, all attempts are on one host, in sequence."""
+    return Fence(AttemptId(run_id, attempt) if run_id else None)
+
+
 def context_of(spec: WorkerSpec, attempt: int, report: Callable[[Event], None]) -> RunContext:
     """Return the run context of one attempt of a worker."""
     plan = spec.plan
@@ -362,7 +368,7 @@ def context_of(spec: WorkerSpec, attempt: int, report: Callable[[Event], None]) 
         seed=plan.seed,
         launch_type=spec.launch_type,
         link=SupervisorLink(plan.name, attempt, report, plan.policy.restart),
-        state=OwnState(plan.name, spec.state),
+        state=OwnState(plan.name, spec.state, _fence_of(spec.state.run_id, attempt)),
         addresses=KnownAddresses(
             spec.endpoints, spec.can_move, spec.listens_at, spec.known_as, plan.policy.ordering
         ),

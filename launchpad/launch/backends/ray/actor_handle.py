@@ -23,6 +23,15 @@ class ActorHandle(HostHandle):
     def post(self, method: str, *arguments: Any, **options: Any) -> None:
         getattr(self.actor, method).remote(*arguments, **options)
 
+    def is_surely_dead(self, error: BaseException) -> bool:
+        """Return True unless Ray can't reach the actor, or has given up its node: that may be cut off."""
+        errors = cluster.load().exceptions
+        if isinstance(error, errors.ActorUnavailableError):
+            return False
+        return not isinstance(error, errors.ActorDiedError) or "node" not in self.describe_error(
+            error
+        )
+
     def end(self) -> None:
         cluster.load().kill(self.actor, no_restart=True)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import RunSecrets
 from launchpad.launch.backends.ray import cluster
+from launchpad.launch.backends.remote.lease import HostLease
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.large_buffers import LargeBuffer
@@ -26,7 +27,19 @@ class WorkerActor(WorkerHost):
     async def open(self, spec: HostSpec, keys: RunSecrets, *buffers: LargeBuffer) -> HostReady:
         """Prepare the node. Raise LaunchError if that fails; the text says why."""
         where = HostReady(*cluster.here())
-        return await self.open_at(where, _checked_gpus(spec.worker.plan), spec, keys, buffers)
+        gpus = _checked_gpus(spec.worker.plan)
+        ready = await self.open_at(where, gpus, spec, keys, buffers)
+        self._lease = HostLease(self.end_now)
+        self._lease.begin()
+        return ready
+
+    async def renew(self) -> None:
+        """Renew the lease of this actor."""
+        self._lease.renew()
+
+    async def close(self) -> None:
+        await super().close()
+        self._lease.release()
 
 
 def _checked_gpus(worker: WorkerPlan) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ class HostHandle(abc.ABC):
         killed: True if the launcher has ordered the attempt to be killed.
         log: The log of the attempt.
         n_sent: The number of commands that have been sent to the host.
+        gpus: The GPUs for the worker, if the launcher assigns them and not the cluster.
+        is_silent: True if the host is out of reach, and its attempt is reported once its lease has ended.
     """
 
     worker: str
@@ -32,6 +34,8 @@ class HostHandle(abc.ABC):
     killed: bool = False
     log: LogWriter | None = field(default=None, repr=False)
     n_sent: int = 0
+    gpus: tuple[str, ...] = ()
+    is_silent: bool = False
 
     @abc.abstractmethod
     def call(self, method: str, *arguments: Any, **options: Any) -> Future[Any]:
@@ -40,6 +44,15 @@ class HostHandle(abc.ABC):
     def post(self, method: str, *arguments: Any, **options: Any) -> None:
         """Call a method, and ignore its result."""
         self.call(method, *arguments, **options)
+
+    @property
+    def lease_of(self) -> object:
+        """The host that has the lease: this one, unless the lease is one for all workers of a node."""
+        return self
+
+    @abc.abstractmethod
+    def is_surely_dead(self, error: BaseException) -> bool:
+        """Return True if, after this error of a call, nothing of the worker can run any more."""
 
     @abc.abstractmethod
     def end(self) -> None:

@@ -41,6 +41,7 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends import launcher_info
 from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets
 from launchpad.launch.backends.processes.backend import ProcessWorkers, create_process_workers
+from launchpad.launch.backends.remote import lease
 from launchpad.launch.large_buffers import LargeBuffer
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan
@@ -127,6 +128,7 @@ class WorkerHost:
         self._early: dict[int, Command | AddressesChanged] = {}
         self._n_executed = 0
         self._closing: asyncio.Future[None] | None = None
+        self._is_cut_off = False
 
     async def open_at(
         self,
@@ -224,9 +226,11 @@ class WorkerHost:
         The end of an attempt is reported after all that the attempt has printed.
 
         Raises:
-            LaunchError: the host was closed, and has nothing more to report.
+            LaunchError: the host was closed, and has nothing more to report; or its lease has ended.
         """
         while True:
+            if self._is_cut_off:
+                raise LaunchError(lease.ENDED)
             self._has_update.clear()
             tail = self._tail
             log = bytearray()
@@ -247,6 +251,15 @@ class WorkerHost:
                 raise LaunchError("it was ended")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._has_update.wait(), _POLL_S)
+
+    def end_now(self) -> None:
+        """End the worker because the lease has ended. Callable from any thread; may take seconds.
+
+        The launcher isn't told how the worker ended, because for the launcher it was lost before.
+        """
+        self._is_cut_off = True
+        if self._workers is not None:
+            self._workers.close()
 
     async def close(self) -> None:
         """End what still runs, and leave nothing on the node. A second call waits for the first."""

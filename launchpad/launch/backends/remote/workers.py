@@ -18,6 +18,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from launchpad import outcome
@@ -26,6 +27,7 @@ from launchpad.launch.backends.address_table import AddressTable, LocalAddressVi
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets
 from launchpad.launch.backends.remote.host_handle import HostHandle
+from launchpad.launch.backends.remote.lease import Renewals
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec
 from launchpad.launch.large_buffers import Openable
 from launchpad.launch.logs.log_writer import LogWriter
@@ -80,6 +82,8 @@ class HostedWorkers(Workers):
         self._alive: dict[str, int] = {}
         self._gone: dict[str, str] = {}
         self._places = AddressTable()
+        self._renewals = Renewals()
+        self._silent: set[object] = set()
         self._broken = ""
         launch_type = plan.launch_type.removeprefix("test_")
         self._actions = Actions(f"launchpad-{launch_type}-hosts", self._collapse)
@@ -97,7 +101,7 @@ class HostedWorkers(Workers):
     def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
         """End a host that is dead or out of reach, and report its end. So a worker never has two hosts."""
         handle.end()
-        self._report_lost(handle, error)
+        self._report_lost_when_over(handle, error)
 
     def execute(self, command: Command) -> None:
         self._do(self._execute, command)
@@ -195,6 +199,7 @@ class HostedWorkers(Workers):
             return
         self._handles[worker] = handle
         own = self._plan.worker(worker)
+        own = replace(own, gpus=handle.gpus or own.gpus)
         spec = WorkerSpec(
             replace(own, payload=replace(own.payload, buffers=())),
             self._plan.program,
@@ -268,7 +273,7 @@ class HostedWorkers(Workers):
         future.add_done_callback(lambda answer: self._do(self._on_answer, handle, answer))
 
     def _on_answer(self, handle: HostHandle, future: Future[Any]) -> None:
-        if self._handles.get(handle.worker) is not handle:
+        if self._handles.get(handle.worker) is not handle or handle.is_silent:
             return
         error = future.exception()
         if error is not None:
@@ -277,6 +282,8 @@ class HostedWorkers(Workers):
         answer = future.result()
         if isinstance(answer, HostReady):
             handle.ready = answer
+            if handle.lease_of is handle:
+                self._renewals.begin(handle, partial(handle.call, "renew"))
             self._begin(handle)
             self._call_host(handle, "next_update")
             return
@@ -302,6 +309,25 @@ class HostedWorkers(Workers):
         elif not isinstance(report, ProcessStarted) or handle.ready.ip == self._here.ip:
             # The pid of a process on another host means nothing here.
             self._report(report)
+
+    def _report_lost_when_over(self, handle: HostHandle, error: BaseException) -> None:
+        """Report the end of a host's attempt, as soon as nothing of it can run any more."""
+        left_s = self._renewals.stop(handle.lease_of)
+        if handle.is_surely_dead(error) or left_s == 0 or not handle.attempt:
+            self._report_lost(handle, error)
+            return
+        handle.is_silent = True
+        self._call_later(left_s, self._report_lost_later, handle, error)
+        if handle.lease_of not in self._silent:
+            self._silent.add(handle.lease_of)
+            host = "" if handle.ready is None else f" on {handle.ready.ip}"
+            why = f"its host{host} does not answer: {handle.describe_error(error)}"
+            text = f"{why}. What runs there is ended within {left_s:.0f} s, and may start elsewhere then"
+            self._report(WorkerNote(handle.worker, text))
+
+    def _report_lost_later(self, handle: HostHandle, error: BaseException) -> None:
+        if self._handles.get(handle.worker) is handle:
+            self._report_lost(handle, error)
 
     def _report_lost(self, handle: HostHandle, error: BaseException) -> None:
         """Forget a dead host, and report the end of the attempt that it ran."""
@@ -334,6 +360,7 @@ class HostedWorkers(Workers):
     def _close_hosts(self) -> None:
         """End what still runs on the hosts that answer, then end all hosts."""
         self._view.close()
+        self._renewals.close()
         for handle in self._handles.values():
             handle.close_log()
         # If the cluster is gone, nothing of this launch is left on it.

@@ -14,8 +14,8 @@ from typing import Any
 
 from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.backends.launcher_info import folder_of_script
+from launchpad.launch.backends.remote.node_connection import NodeConnection
 from launchpad.launch.backends.spark import code, session
-from launchpad.launch.backends.spark.task_connection import TaskConnection
 from launchpad.launch.backends.spark.task_host import LauncherAddress
 
 _log = logging.getLogger("launchpad.spark")
@@ -87,7 +87,7 @@ class HostJob:
         self._on_end = on_end
         self._is_cancelled = threading.Event()
         self.n_tasks = 0
-        self.joined: dict[int, TaskConnection] = {}
+        self.joined: dict[int, NodeConnection] = {}
         self.hosts: Mapping[str, int] = {}
         self.is_lost = False
         self.has_ended = False
@@ -116,17 +116,17 @@ class HostJob:
         """True if all of its tasks have joined and none is lost."""
         return self.is_complete and not self.is_lost
 
-    def add(self, task: int, connection: TaskConnection) -> None:
+    def add(self, task: int, connection: NodeConnection) -> None:
         """Record that a task has joined. If the job is lost, end the task."""
         _log.debug("task %d of %s has joined", task, self._name)
         self.joined[task] = connection
         if self.is_lost:
-            connection.end_task()
+            connection.end()
 
     def end_tasks(self) -> None:
         """Have all tasks end, and with them the job."""
         for connection in self.joined.values():
-            connection.end_task()
+            connection.end()
         if not self.is_complete:
             self.cancel()
 

@@ -11,16 +11,9 @@ import math
 from collections.abc import Sequence
 from itertools import cycle
 
+from launchpad.launch.backends.remote.placement import units
 from launchpad.launch.plan import WorkerPlan
 from launchpad.resources import STRICT_PACK, STRICT_SPREAD
-
-
-def units(workers: Sequence[WorkerPlan]) -> list[list[WorkerPlan]]:
-    """Return lists of workers that share one host. Most lists have one worker."""
-    together: dict[str, list[WorkerPlan]] = {}
-    for worker in workers:
-        together.setdefault(worker.colocation or worker.name, []).append(worker)
-    return list(together.values())
 
 
 def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:

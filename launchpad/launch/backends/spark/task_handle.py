@@ -8,6 +8,7 @@ from typing import Any
 
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.remote.host_handle import HostHandle
+from launchpad.launch.backends.remote.node_connection import NodeGone
 from launchpad.launch.backends.spark.job import HostJob
 
 
@@ -26,6 +27,14 @@ class TaskHandle(HostHandle):
         assert self.job is not None
         return self.job.joined[self.task].call(self.worker, method, *arguments, **options)
 
+    @property
+    def lease_of(self) -> object:
+        assert self.job is not None
+        return self.job.joined[self.task]
+
+    def is_surely_dead(self, error: BaseException) -> bool:
+        return not isinstance(error, NodeGone)
+
     def end(self) -> None:
         self.post("end")
 
@@ -38,8 +47,8 @@ class TaskHandle(HostHandle):
             return f"Spark has ended the job whose task was its host{why}"
         first = job.joined[job.lost_task].ready
         own = job.joined[self.task].ready
-        executor = f"Spark executor {first.executor} on {first.where.ip}"
-        is_same = (own.executor, own.where) == (first.executor, first.where)
+        executor = f"Spark executor {first.process} on {first.where.ip}"
+        is_same = (own.process, own.where) == (first.process, first.where)
         if job.lost_task == self.task or (is_same and "ExecutorLost" in job.why):
             return f"its host, task {self.task} of {executor}, has died{why}"
         return (

@@ -25,16 +25,18 @@ from launchpad.courier import Server, keyring
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import LauncherInfo, versions
 from launchpad.launch.backends.remote.host_handle import HostHandle
+from launchpad.launch.backends.remote.node_connection import (
+    Message,
+    NodeConnection,
+    NodeGone,
+    NodeReady,
+)
+from launchpad.launch.backends.remote.node_host import node, own_ip
+from launchpad.launch.backends.remote.placement import units
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.backends.remote.workers import ANSWER_S, HostedWorkers
-from launchpad.launch.backends.spark import placement, session, task_host
+from launchpad.launch.backends.spark import placement, session
 from launchpad.launch.backends.spark.job import HostJob, SlotsWanted, reason
-from launchpad.launch.backends.spark.task_connection import (
-    Command,
-    TaskConnection,
-    TaskGone,
-    TaskReady,
-)
 from launchpad.launch.backends.spark.task_handle import TaskHandle
 from launchpad.launch.backends.spark.task_host import LauncherAddress
 from launchpad.launch.plan import LaunchPlan
@@ -78,7 +80,7 @@ class SparkWorkers(HostedWorkers):
         super().__init__(plan, run, report, LauncherInfo.here(), "SparkContext")
         self._timeout_s = timeout_s
         self._n_alone = len(placement.alone(plan.workers))
-        self._most = min(len(placement.units(plan.workers)), hosts or len(plan.workers))
+        self._most = min(len(units(plan.workers)), hosts or len(plan.workers))
         self._job: HostJob | None = None
         self._jobs: list[HostJob] = []
         self._disconnected: list[tuple[TaskHandle, BaseException]] = []
@@ -88,7 +90,7 @@ class SparkWorkers(HostedWorkers):
             conf = self._context.getConf()
             _check_resources(plan, hosts, conf)
             ip = _reachable_ip(conf.get("spark.driver.host").strip("[]"), self._context.master)
-            self._here = HostReady(task_host.node(), ip)
+            self._here = HostReady(node(), ip)
             host = f"[{ip}]" if ":" in ip else ip
             self._address = f"tcp:{host}:{portpicker.pick_unused_port()}"
             keyring.add(self._address, self._keys.token, self._keys.credentials)
@@ -116,17 +118,17 @@ class SparkWorkers(HostedWorkers):
     def _check(self) -> None:
         session.check(self._context)
 
-    async def _join(self, job: int, task: int, ready: TaskReady) -> AsyncIterator[Command]:
-        """Serve commands to a task that has joined the job. When the task stops reading them, it is gone."""
+    async def _join(self, job: int, task: int, ready: NodeReady) -> AsyncIterator[Message]:
+        """Serve calls to a task that has joined the job. When the task stops reading them, it is gone."""
         if self._jobs[job].is_cancelled:
             return
-        connection = TaskConnection(ready)
+        connection = NodeConnection(ready)
         self._do(self._on_joined, self._jobs[job], task, connection)
         try:
-            async for command in connection.commands():
-                yield command
+            async for message in connection.messages():
+                yield message
         finally:
-            connection.on_gone()
+            connection.on_gone(NodeGone())
             self._do(self._lose, self._jobs[job], task)
 
     def _on_task_answer(
@@ -163,8 +165,9 @@ class SparkWorkers(HostedWorkers):
         except ValueError as error:
             self._give_up(job, f"no host for all: {error}", _MORE_ALONE)
 
-    def _on_joined(self, job: HostJob, task: int, connection: TaskConnection) -> None:
+    def _on_joined(self, job: HostJob, task: int, connection: NodeConnection) -> None:
         job.add(task, connection)
+        self._renewals.begin(connection, connection.renew)
         if job is self._job and job.is_ready:
             self._start_waiting(list(job.hosts))
 
@@ -212,7 +215,7 @@ class SparkWorkers(HostedWorkers):
         """End the whole job if the task is gone. After any other error, end only this worker's host."""
         assert isinstance(handle, TaskHandle)
         assert handle.job is not None
-        if not isinstance(error, TaskGone):
+        if not isinstance(error, NodeGone):
             super()._on_host_died(handle, error)
             return
         self._disconnected.append((handle, error))
@@ -230,7 +233,7 @@ class SparkWorkers(HostedWorkers):
         assert isinstance(handle, TaskHandle)
         assert handle.job is not None
         handle.job.why = handle.job.why or f"it does not answer for {2 * ANSWER_S:g} s"
-        self._on_host_died(handle, TaskGone(handle.job.why))
+        self._on_host_died(handle, NodeGone(handle.job.why))
         handle.job.cancel()
 
     def _lose(self, job: HostJob, task: int | None) -> None:
@@ -259,7 +262,7 @@ class SparkWorkers(HostedWorkers):
         job.has_ended = True
         job.cancel()
         disconnected = [handle for handle, _ in self._disconnected]
-        silent = TaskGone(f"it does not answer for {_REASON_S:g} s")
+        silent = NodeGone(f"it does not answer for {_REASON_S:g} s")
         for handle in self._handles.values():
             assert isinstance(handle, TaskHandle)
             if handle.job is job and handle not in disconnected:
@@ -276,7 +279,7 @@ class SparkWorkers(HostedWorkers):
             if handle.job is not job:
                 self._disconnected.append((handle, error))
             elif self._handles.get(handle.worker) is handle:
-                self._report_lost(handle, error)
+                self._report_lost_when_over(handle, error)
 
 
 def _check_resources(plan: LaunchPlan, hosts: int | None, conf: Any) -> None:
@@ -308,7 +311,7 @@ def _reachable_ip(driver: str, master: str) -> str:
         external = [ip for ip in ips if not ipaddress.ip_address(ip).is_loopback]
         if external:
             return external[0]
-        return ips[0] if master.startswith("local") else task_host.own_ip(_NO_HOST)
+        return ips[0] if master.startswith("local") else own_ip(_NO_HOST)
     except OSError as error:
         raise LaunchError(
             f"no address is known of spark.driver.host={driver!r} ({error}): set it to an address of this"

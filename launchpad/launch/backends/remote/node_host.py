@@ -1,0 +1,214 @@
+"""The process on a node that the launcher has connected with: one worker host for each worker placed there.
+
+    launcher ── calls: open, execute_in_order, next_update … ──▶ NodeHost ── worker hosts ══ workers
+             ◀── their answers ─────────────────────────────────────┘
+
+The connection is a lifeline. If the launcher is gone, the node host ends its workers, and then itself. If the
+process of the node host is killed, the lifelines of its worker hosts end the workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from launchpad.courier.own_threads import OwnThread
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.launcher_info import RunSecrets
+from launchpad.launch.backends.remote import lease, reachability
+from launchpad.launch.backends.remote.lease import HostLease
+from launchpad.launch.backends.remote.node_connection import (
+    BufferPart,
+    HostCall,
+    Message,
+    SentBuffer,
+)
+from launchpad.launch.backends.remote.reachability import OpenPort
+from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
+from launchpad.launch.large_buffers import LargeBuffer, keep_copies
+
+Answer = Callable[[int, Any, str | None], Awaitable[object]]
+"""Sends the answer of a call: its number, its result and, if it could not be executed, the reason."""
+
+
+def node() -> str:
+    """Return the name of this node. Processes that can open each other's sockets have the same one."""
+    parts = [os.uname().nodename, str(os.getuid())]
+    with contextlib.suppress(OSError):  # only Linux has them
+        parts.append(str(os.stat("/proc/self/ns/mnt").st_ino))
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            parts.append(file.read().strip())
+    return "/".join(parts)
+
+
+def own_ip(towards: str) -> str:
+    """Return the address of this host in the network of the host `towards`."""
+    family = socket.AF_INET6 if ":" in towards else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((towards, 9))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+class NodeHost:
+    """The worker hosts of one node. One event loop does everything, and nothing in it waits for a worker.
+
+    Args:
+        where: The place at which others reach this node.
+        gpus: The GPUs that the cluster has given to this process, for workers without GPUs in their plan.
+        gpus_from: The setting that says how many there are, for errors.
+        versions: The launcher's `launcher_info.versions`.
+        remedy: The advice for a user if this process has other versions.
+    """
+
+    def __init__(
+        self,
+        where: HostReady,
+        versions: Mapping[str, str],
+        remedy: str,
+        gpus: Sequence[str] = (),
+        gpus_from: str = "",
+    ) -> None:
+        self._where = where
+        self._versions = versions
+        self._remedy = remedy
+        self._gpus = gpus
+        self._gpus_from = gpus_from
+        self._hosts: dict[str, WorkerHost] = {}
+        self._given: dict[str, Sequence[str]] = {}
+        self._incoming: dict[int, bytearray] = {}
+        self._buffers: dict[int, LargeBuffer] = {}
+        self._port = OpenPort()
+        self._lease = HostLease(self._on_lease_end)
+        self._serving: asyncio.Task[Any] | None = None
+
+    async def serve(self, messages: AsyncIterator[Message], answer: Answer) -> None:
+        """Execute calls as long as they come. Then end what is left of the workers.
+
+        Raises:
+            LaunchError: the lease has ended, because the launcher didn't answer.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._serving = asyncio.current_task()
+        self._lease.begin()
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            async for message in messages:
+                if isinstance(message, BufferPart):
+                    self._add_part(message)
+                    continue
+                # A renewal may come between the parts of a buffer. Any other call comes after the last part.
+                if message.worker:
+                    self._keep_incoming()
+                arguments = [self._received(argument) for argument in message.arguments]
+                call = replace(message, arguments=arguments)
+                tasks.add(asyncio.create_task(self._execute(call, answer)))
+                tasks = {task for task in tasks if not task.done()}
+        except asyncio.CancelledError:
+            if not self._lease.has_ended():
+                raise
+            raise LaunchError(lease.ENDED) from None
+        finally:
+            # First stop the calls in progress. Otherwise they would report the workers, which are ended here,
+            # as if these had ended by themselves.
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*(host.close() for host in self._hosts.values()))
+            self._lease.release()
+
+    def _on_lease_end(self) -> None:
+        """End all workers at once, in the lease's thread, since the event loop may be busy or stuck."""
+        for host in list(self._hosts.values()):
+            OwnThread(target=host.end_now, name="launchpad-lease-end").start()
+        assert self._serving is not None
+        with contextlib.suppress(RuntimeError):  # the loop has been closed
+            self._loop.call_soon_threadsafe(self._serving.cancel)
+
+    def _add_part(self, part: BufferPart) -> None:
+        """Put the bytes of a large buffer together. Parts arrive in order."""
+        if part.offset == 0:
+            self._incoming[part.number] = bytearray(part.nbytes)
+        end = part.offset + len(part.part)
+        self._incoming[part.number][part.offset : end] = part.part
+
+    def _keep_incoming(self) -> None:
+        """Put new large buffers into one file, which all worker hosts of this node share."""
+        if self._incoming:
+            new = {number: LargeBuffer(content) for number, content in self._incoming.items()}
+            self._incoming.clear()
+            keep_copies([*new.values()])
+            self._buffers |= new
+
+    def _received(self, argument: Any) -> Any:
+        """Return the argument; for the stand-in of a large buffer, the buffer."""
+        return self._buffers[argument.number] if isinstance(argument, SentBuffer) else argument
+
+    async def _execute(self, call: HostCall, answer: Answer) -> None:
+        result = None
+        error = None
+        try:
+            result = await self._call(call.worker, call.method, *call.arguments, **call.options)
+        except LaunchError as refused:
+            error = str(refused)
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        await answer(call.number, result, error)
+
+    async def _call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of a worker's host. `open` makes the host; `end` ends it and all that it started."""
+        if not worker:
+            return await self._call_node(method, *arguments)
+        if method == "open":
+            return await self._open(worker, *arguments)
+        host = self._hosts[worker]
+        if method == "end":
+            await host.close()
+            if self._hosts.get(worker) is host:
+                del self._hosts[worker]
+                self._given.pop(worker, None)
+            return None
+        return await getattr(host, method)(*arguments, **options)
+
+    async def _call_node(self, method: str, *arguments: Any) -> Any:
+        """Execute a call that concerns the node, and no worker."""
+        match method:
+            case "renew":
+                return self._lease.renew()
+            case "open_port":
+                return await self._port.open(self._where.ip)
+            case "unreachable":
+                return await reachability.unreachable(*arguments)
+            case "close_port":
+                return self._port.close()
+        raise AssertionError(method)
+
+    async def _open(
+        self, worker: str, spec: HostSpec, keys: RunSecrets, *buffers: LargeBuffer
+    ) -> HostReady:
+        former = self._hosts.get(worker)
+        if former:  # the former host is being ended
+            await former.close()
+            self._given.pop(worker, None)
+        gpus = spec.worker.plan.gpus or self._free_gpus(worker, spec.worker.plan.resources.gpus)
+        host = WorkerHost(self._versions, self._remedy)
+        self._hosts[worker] = host
+        self._given[worker] = gpus
+        return await host.open_at(self._where, tuple(gpus), spec, keys, buffers)
+
+    def _free_gpus(self, worker: str, n_asked: float) -> Sequence[str]:
+        """Return GPUs of this process that no other worker has. Raise LaunchError if there are too few."""
+        n_gpus = math.ceil(n_asked)
+        in_use = {gpu for of_worker in self._given.values() for gpu in of_worker}
+        free = [gpu for gpu in self._gpus if gpu not in in_use]
+        if n_gpus > len(free):
+            raise LaunchError(
+                f"{worker} asks for {n_gpus} GPU, and of those that its host process on"
+                f" {os.uname().nodename} was given, {list(self._gpus)}, {free} are free: see"
+                f" {self._gpus_from}"
+            )
+        return free[:n_gpus]

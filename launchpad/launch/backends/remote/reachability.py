@@ -1,0 +1,92 @@
+"""The check that each host of a launch reaches each other one, before a worker is started.
+
+Without it, a firewall between two hosts shows only when a worker there makes its first call, minutes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+
+from launchpad.launch.backends.remote.node_connection import NodeConnection
+
+CONNECT_S = 3.0
+"""How long a host may take to connect with another one."""
+
+_ANSWER_S = 30.0
+
+Target = tuple[str, int]
+"""An IP address and a port."""
+
+
+class OpenPort:
+    """A port at which the other hosts try to reach this one."""
+
+    def __init__(self) -> None:
+        self._server: asyncio.Server | None = None
+
+    async def open(self, ip: str) -> int:
+        """Listen at an address of this host, and return the port."""
+
+        def on_connection(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        self._server = await asyncio.start_server(on_connection, ip, 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+async def unreachable(targets: Mapping[str, Target]) -> dict[str, str]:
+    """Return host → why this host can't connect with it, for those that it can't connect with."""
+
+    async def reason(target: Target) -> str:
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(*target), CONNECT_S)
+        except TimeoutError:
+            return f"no answer within {CONNECT_S:g} s"
+        except OSError as error:
+            return os.strerror(error.errno) if error.errno else str(error)
+        writer.close()
+        return ""
+
+    reasons = await asyncio.gather(*(reason(target) for target in targets.values()))
+    return {host: why for host, why in zip(targets, reasons, strict=True) if why}
+
+
+def check_all_pairs(connections: Mapping[str, NodeConnection]) -> list[str]:
+    """Return a sentence for each pair of hosts of which one can't reach the other. Waits for the hosts.
+
+    Raises:
+        NodeGone, LaunchError, TimeoutError: a host didn't answer.
+    """
+    opening = {name: node.call("", "open_port") for name, node in connections.items()}
+    targets = {
+        name: (connections[name].ready.where.ip, future.result(_ANSWER_S))
+        for name, future in opening.items()
+    }
+    trying = {
+        name: node.call("", "unreachable", {n: t for n, t in targets.items() if n != name})
+        for name, node in connections.items()
+    }
+    texts = [
+        f"{name} cannot reach {other} at {targets[other][0]}: {why}"
+        for name, future in trying.items()
+        for other, why in future.result(_ANSWER_S).items()
+    ]
+    for node in connections.values():
+        node.call("", "close_port")
+    return texts
+
+
+def remedy(texts: Sequence[str]) -> str:
+    """Return the advice for a user whose hosts can't reach each other."""
+    return (
+        f"{'; '.join(texts)}. Workers call each other at any TCP port: allow that between the hosts, or give"
+        " the address at which the others reach a host, as in hosts={'h2': {'address': '10.0.0.2'}}"
+    )

@@ -1,0 +1,408 @@
+"""The launcher's end of ssh connections: one event loop in a thread, and one process `ssh` for each host.
+
+    launcher ── stdin of ssh ──▶ sshd ── stdin of bootstrap.py, then of node_process ── workers
+             ◀─ stdout ─────────────────┘
+
+There is one connection for each host, because sshd drops some of many that begin at the same time. It is
+also the lifeline: when the launcher ends, in whatever way, the host's stdin ends. The other way round, `ssh`
+itself notices within 4 s that a host doesn't answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import logging
+import os
+import shlex
+import shutil
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from launchpad.courier import fork
+from launchpad.courier.own_threads import OwnThread
+from launchpad.errors import LaunchError
+from launchpad.launch.backends import launcher_info
+from launchpad.launch.backends.remote import code
+from launchpad.launch.backends.remote.node_connection import NodeConnection, NodeGone
+from launchpad.launch.backends.ssh import wire
+from launchpad.launch.backends.ssh.hosts import Host
+from launchpad.launch.backends.ssh.node_process import SshNodeReady
+
+_log = logging.getLogger("launchpad.ssh")
+
+_OPTIONS = (
+    "BatchMode=yes",
+    "ConnectTimeout=4",
+    "ServerAliveInterval=1",
+    "ServerAliveCountMax=3",
+    # A connection that the user shares with other commands would not be the lifeline of this launch alone.
+    "ControlPath=none",
+    "ClearAllForwardings=yes",
+    "ForwardX11=no",
+    "RequestTTY=no",
+)
+
+_HELLO_S = 30.0
+"""How long a host may take from its login until its node process runs."""
+
+_TRIES = 4
+_TRY_AGAIN_S = 0.5
+"""sshd drops some connections at random if many begin at the same time (MaxStartups)."""
+
+_RETURN_S = 3.0
+"""Seconds between two tries to connect again with a host that was lost."""
+
+_END_S = 5.0
+_NOT_SSH = 255
+"""The exit status of `ssh` if the connection failed; any other one is the status of the remote command."""
+
+_DROPPED = ("kex_exchange_identification", "Connection reset by peer", "Connection closed by")
+_ADVICE = (
+    (
+        "Permission denied",
+        "have your public key accepted there: ssh-copy-id; or name a key in ~/.ssh/config",
+    ),
+    ("Host key verification failed", "log in once by hand and accept the host's key: {command}"),
+    ("Could not resolve hostname", "check the name, or give the host an entry in ~/.ssh/config"),
+    ("timed out", "is it up, and may this machine reach its ssh port?"),
+    ("No route to host", "is it up, and may this machine reach its ssh port?"),
+    ("Connection refused", "is an ssh server running there, at this port?"),
+)
+
+_NEEDS = ("absl", "cloudpickle", "portpicker", "psutil", "rich", "threadpoolctl", "cryptography")
+
+
+def check_ssh() -> None:
+    """Raise LaunchError if this machine has no `ssh`."""
+    if shutil.which("ssh") is None:
+        raise LaunchError(
+            "launch type 'ssh' needs the command `ssh`, which is not on this machine's PATH: install an"
+            " OpenSSH client (Debian: apt-get install openssh-client)"
+        )
+
+
+def archive(project: Path) -> bytes:
+    """Return an archive of launchpad and of the project for hosts.
+
+    It contains launchpad's compiled modules too, as far as there are any. So the hosts need not compile them.
+
+    Raises:
+        LaunchError: the project is too large; the text lists the largest files.
+    """
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
+        for path, name in code.files_to_send(project).items():
+            tar.add(path, name.as_posix(), recursive=False)
+            compiled = Path("__pycache__", f"{path.stem}.{sys.implementation.cache_tag}.pyc")
+            if (path.parent / compiled).exists():
+                tar.add(path.parent / compiled, (name.parent / compiled).as_posix())
+    return file.getvalue()
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The content of the first message to each host.
+
+    Attributes:
+        code: An archive of launchpad and of the project.
+        needs_gpus: True if some worker asks for a GPU.
+    """
+
+    code: bytes = field(repr=False)
+    needs_gpus: bool
+
+
+@dataclass(eq=False)
+class Connected:
+    """A host that is connected, and the process `ssh` that carries the connection."""
+
+    host: Host
+    node: NodeConnection
+    process: asyncio.subprocess.Process
+
+    @property
+    def ready(self) -> SshNodeReady:
+        assert isinstance(self.node.ready, SshNodeReady)
+        return self.node.ready
+
+
+class SshConnections:
+    """The connections of one launch. Call its methods from any thread.
+
+    Args:
+        logs: The folder for what hosts print that no worker has printed.
+        on_gone: Called in the loop's thread when a connection has ended.
+        on_back: Called in the loop's thread when a lost host is connected again.
+    """
+
+    def __init__(
+        self,
+        sent: Sent,
+        logs: Path,
+        on_gone: Callable[[Connected], object],
+        on_back: Callable[[Connected], object],
+    ) -> None:
+        self._sent = sent
+        self._logs = logs
+        self._on_gone = on_gone
+        self._on_back = on_back
+        self._is_closing = False
+        self._serving: set[asyncio.Task[None]] = set()
+        self._processes: set[asyncio.subprocess.Process] = set()
+        self._loop = asyncio.new_event_loop()
+        self._has_ended = threading.Event()
+        self._thread = OwnThread(target=self._run, name="launchpad-ssh")
+        self._thread.start()
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """Close the hosts' stdin in a forked child of the launcher, or they would outlive the launcher."""
+        for process in self._processes:
+            if process.stdin is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    os.close(process.stdin.transport.get_extra_info("pipe").fileno())
+
+    def connect(self, hosts: Sequence[Host]) -> list[Connected]:
+        """Connect with all hosts at the same time.
+
+        Raises:
+            LaunchError: some hosts can't be used; the text has a line for each.
+        """
+        futures = [self._submit(self._connect(host)) for host in hosts]
+        connected = []
+        refusals = []
+        for future in futures:
+            try:
+                connected.append(future.result())
+            except LaunchError as error:
+                refusals.append(str(error))
+        if refusals:
+            raise LaunchError("\n  ".join(refusals))
+        return connected
+
+    def close(self) -> None:
+        """End all node processes, and the connections. Waits a few seconds at most."""
+        self._submit(self._close()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    # In the event loop.
+
+    def _submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    async def _connect(self, host: Host) -> Connected:
+        """Connect with a host, and serve the connection until it ends.
+
+        Raises:
+            LaunchError: the host can't be used; the text says why, and what to do.
+        """
+        for tries_left in range(_TRIES - 1, -1, -1):
+            process = await self._start(host)
+            self._processes.add(process)
+            try:
+                ready = await asyncio.wait_for(self._begin(host, process), _HELLO_S)
+                connected = Connected(host, NodeConnection(ready), process)
+                task = asyncio.create_task(self._serve(connected))
+                self._serving.add(task)
+                task.add_done_callback(self._serving.discard)
+                return connected
+            except _Dropped as dropped:
+                await self._forget(process)
+                if not tries_left:
+                    raise LaunchError(str(dropped)) from None
+                _log.debug("%s; trying again", dropped)
+                await asyncio.sleep(_TRY_AGAIN_S)
+            except TimeoutError:
+                await self._forget(process)
+                raise LaunchError(
+                    f"{host} has not answered for {_HELLO_S:g} s after the login. See"
+                    f" {self._log_of(host)}, and try {host.command} {host.python or 'python3'} -V"
+                ) from None
+            except BaseException:
+                await self._forget(process)
+                raise
+        raise AssertionError
+
+    async def _start(self, host: Host) -> asyncio.subprocess.Process:
+        """Start `ssh`. Its stderr goes to a log, beside what the node process there prints."""
+        bootstrap = (Path(__file__).parent / "bootstrap.py").read_bytes()
+        command = ["ssh", *(f"-o{option}" for option in _OPTIONS)]
+        if host.port:
+            command += ["-p", str(host.port)]
+        if host.user:
+            command += ["-l", host.user]
+        command += ["--", host.name, _remote_command(host, len(bootstrap))]
+        _log.debug("connecting with %s: %s", host, shlex.join(command[:-1]))
+        with self._log_of(host).open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                # Ctrl-C in a terminal goes to the launcher, which then stops its workers in order.
+                start_new_session=True,
+                limit=1 << 20,
+            )
+        header = {
+            "hello": wire.HELLO,
+            "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+            "versions": launcher_info.versions(),
+            "needs": _NEEDS,
+            "address": host.address,
+            "gpus": self._sent.needs_gpus,
+        }
+        assert process.stdin is not None
+        process.stdin.write(bootstrap)
+        process.stdin.write(wire.frame(json.dumps(header).encode()))
+        process.stdin.write(wire.frame(self._sent.code))
+        return process
+
+    async def _begin(self, host: Host, process: asyncio.subprocess.Process) -> SshNodeReady:
+        """Wait until the node process runs.
+
+        Raises:
+            LaunchError: this host can't be used.
+            _Dropped: sshd may accept another connection.
+        """
+        assert process.stdout is not None
+        hello = wire.HELLO.encode()
+        while True:
+            line = await process.stdout.readline()
+            if not line:
+                raise await self._refusal(host, process)
+            if line.startswith(hello):
+                break
+        refusal = json.loads(line.removeprefix(hello))["refusal"]
+        if refusal:
+            raise LaunchError(f"{host} cannot be used: {refusal}")
+        try:
+            ready = await wire.read_pickled(process.stdout)
+        except EOFError:
+            raise await self._refusal(host, process) from None
+        assert isinstance(ready, SshNodeReady)
+        return ready
+
+    async def _refusal(self, host: Host, process: asyncio.subprocess.Process) -> Exception:
+        """Return the error for a connection that has ended before the node process ran."""
+        status = await process.wait()
+        printed = self._log_of(host).read_text(errors="replace").split("\n")
+        lines = [line.strip() for line in printed if line.strip()]
+        why = lines[-1] if lines else f"ssh has ended with exit status {status}"
+        if status != _NOT_SSH:
+            python = host.python or "python3"
+            hint = f"its {python} could not be run: name another with hosts={{…: {{'python': …}}}}"
+            return LaunchError(f"{host} cannot be used: {why}: {hint}")
+        # ssh's own errors may have several lines, of which the last isn't always the reason.
+        for line in reversed(lines):
+            if any(text in line for text in _DROPPED):
+                return _Dropped(f"{host} cannot be reached: {line}")
+            for text, advice in _ADVICE:
+                if text in line:
+                    hint = advice.format(command=host.command)
+                    return LaunchError(f"{host} cannot be reached: {line}: {hint}")
+        return LaunchError(f"{host} cannot be reached: {why}: try {host.command} by hand")
+
+    async def _serve(self, connected: Connected) -> None:
+        """Send calls and take answers until the connection ends. Then try to connect again."""
+        process = connected.process
+        node = connected.node
+        assert process.stdout is not None
+        sending = asyncio.create_task(self._send(connected))
+        with contextlib.suppress(EOFError):
+            while True:
+                node.on_answer(*await wire.read_pickled(process.stdout))
+        sending.cancel()
+        status = await process.wait()
+        self._processes.discard(process)
+        if status == _NOT_SSH:
+            gone = NodeGone("the ssh connection was lost")
+        else:
+            gone = NodeGone(f"its node process has ended with exit status {status}", is_dead=True)
+        node.on_gone(gone)
+        if self._is_closing:
+            return
+        _log.debug("%s: %s", connected.host, gone)
+        self._on_gone(connected)
+        await self._return(connected.host)
+
+    async def _send(self, connected: Connected) -> None:
+        stdin = connected.process.stdin
+        assert stdin is not None
+        with contextlib.suppress(OSError):  # the connection has ended, as stdout says too
+            async for message in connected.node.messages():
+                stdin.write(wire.pickled(message))
+                await stdin.drain()
+            stdin.close()
+
+    async def _return(self, host: Host) -> None:
+        """Try to connect again with a host that was lost, until it is back or the launch is over."""
+        while not self._is_closing:
+            await asyncio.sleep(_RETURN_S)
+            try:
+                connected = await self._connect(host)
+            except LaunchError as error:
+                _log.debug("%s; trying again in %g s", error, _RETURN_S)
+                continue
+            self._on_back(connected)
+            return
+
+    async def _close(self) -> None:
+        self._is_closing = True
+        for process in list(self._processes):
+            if process.stdin is not None:
+                process.stdin.close()
+        waiting = [asyncio.create_task(process.wait()) for process in self._processes]
+        if waiting:
+            await asyncio.wait(waiting, timeout=_END_S)
+        for process in list(self._processes):
+            await self._forget(process)
+        for task in list(self._serving):
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    async def _forget(self, process: asyncio.subprocess.Process) -> None:
+        """End a process `ssh` that is of no use any more."""
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        self._processes.discard(process)
+
+    def _log_of(self, host: Host) -> Path:
+        return self._logs / f"ssh-{host.name.replace('/', '_')}-{host.port or 22}.log"
+
+
+class _Dropped(Exception):
+    """sshd has closed a connection before the login. It may accept another."""
+
+
+def _remote_command(host: Host, size: int) -> str:
+    """Return the command for the user's shell on the host, whichever shell that is.
+
+    It runs a Python that reads `size` bytes of source from stdin and executes them.
+    """
+    start = (
+        "import os;r=lambda n,b=b'':b if len(b)>=n else r(n,b+(os.read(0,n-len(b))or exit('no launcher')));"
+        f"exec(compile(r({size}),'bootstrap.py','exec'))"
+    )
+    if host.python:
+        python = shlex.quote(host.python)
+        script = f"exec {python} -c {shlex.quote(start)}"
+    else:
+        launchers = shlex.quote(sys.executable)
+        script = f"p={launchers}; [ -x $p ] || p=python3; exec $p -c {shlex.quote(start)}"
+    return f"exec sh -c {shlex.quote(script)}"

@@ -1,0 +1,108 @@
+"""The process on a host: a node host, which reads calls from stdin and writes answers to the ssh connection.
+
+stdin is the lifeline. It ends when the launcher ends, in whatever way, and when the connection breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launchpad.errors import LaunchError
+from launchpad.launch.backends import launcher_info
+from launchpad.launch.backends.remote.node_connection import Message, NodeReady
+from launchpad.launch.backends.remote.node_host import NodeHost, node
+from launchpad.launch.backends.remote.placement import NodeSupply
+from launchpad.launch.backends.remote.worker_host import HostReady
+from launchpad.launch.backends.ssh import wire
+from launchpad.launch.devices import cpus, inventory, out_of_memory
+from launchpad.launch.devices.device import VISIBLE, visible
+from launchpad.launch.rundir.claims import claim_table
+
+_REMEDY = "Install the launcher's versions there, or name another Python: hosts={…: {'python': …}}"
+
+
+@dataclass(frozen=True)
+class SshNodeReady(NodeReady):
+    """A node that is ready, and what it has for workers."""
+
+    supply: NodeSupply = field(default_factory=lambda: NodeSupply(0, 0))
+
+
+def serve(header: Mapping[str, Any], output: int, say_hello: Callable[[str], object]) -> None:
+    """Serve as a node host until the launcher is gone.
+
+    Args:
+        header: What the launcher has sent first.
+        output: The descriptor for answers.
+        say_hello: Takes the reason why this host can't be used; empty if it can.
+    """
+    differs = launcher_info.differences(header["versions"])
+    refusal = f"it is not like the launcher: {differs}. {_REMEDY}" if differs else ""
+    say_hello(refusal)
+    if refusal:
+        return
+    asyncio.run(_serve(header, output))
+
+
+async def _serve(header: Mapping[str, Any], output: int) -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb", 0)
+    )
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(output, "wb", 0)
+    )
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    where = HostReady(node(), header["address"] or _address())
+    writer.write(wire.pickled(SshNodeReady(where, supply=_supply(bool(header["gpus"])))))
+
+    async def messages() -> AsyncIterator[Message]:
+        while True:
+            try:
+                message = await wire.read_pickled(reader)
+            except EOFError:
+                return
+            if message is None:
+                return
+            yield message
+
+    # Held while an answer is written, because answers come from several tasks.
+    writing = asyncio.Lock()
+
+    async def answer(number: int, result: Any, error: str | None) -> None:
+        async with writing:
+            writer.write(wire.pickled((number, result, error)))
+            with contextlib.suppress(OSError):  # the launcher is gone, as the end of stdin says too
+                await writer.drain()
+
+    host = NodeHost(where, header["versions"], _REMEDY)
+    try:
+        await host.serve(messages(), answer)
+    except LaunchError as error:
+        print(error, file=sys.stderr)
+
+
+def _address() -> str:
+    """Return the address of this host that the ssh client has reached."""
+    _, _, ip, _ = os.environ["SSH_CONNECTION"].split()
+    return ip.partition("%")[0].removeprefix("::ffff:")
+
+
+def _supply(needs_gpus: bool) -> NodeSupply:
+    """Return what this host has for workers. Don't look for GPUs if no worker needs one."""
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = out_of_memory.limit_bytes()
+    memory = installed if limit is None else min(installed, limit)
+    if not needs_gpus:
+        return NodeSupply(cpus.number_of_cpus(), memory)
+    devices = visible(inventory.installed(), os.environ.get(VISIBLE))
+    with claim_table() as table:
+        taken = dict(table.taken())
+    return NodeSupply(cpus.number_of_cpus(), memory, devices, taken)
