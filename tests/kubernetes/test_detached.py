@@ -400,6 +400,35 @@ def test_a_supervisor_on_a_dead_node_is_waited_for_as_long_as_it_may_take_to_sto
     assert ("ConfigMap", replaced._spec.submitter.run) not in there.cluster.objects
 
 
+def test_the_words_of_the_next_supervisor_are_waited_for_when_one_is_gone(
+    there: Leaving, left: Detached
+) -> None:
+    other = there.cluster.read("Pod", there.pod)
+    other["metadata"] |= {"name": "another", "annotations": {}}
+    there.cluster.lose(there.pod)
+    assert not left.has_ended()
+
+    there.cluster.create(other)
+    assert not left.has_ended()
+    there.cluster.end("another", **last_words("the program was ended"))
+
+    with pytest.raises(lp.LaunchError, match=r"^the program was ended$"):
+        left.wait(DEADLINE_S)
+
+
+@pytest.mark.parametrize("has_job", [True, False])
+def test_a_supervisor_that_is_gone_and_that_no_other_follows_is_not_waited_for_long(
+    there: Leaving, left: Detached, monkeypatch: pytest.MonkeyPatch, has_job: bool
+) -> None:
+    monkeypatch.setattr(detached_run, "_REPLACED_S", 0.1 if has_job else 1000.0)
+    there.cluster.lose(there.pod)
+    if not has_job:
+        there.cluster.delete("Job", there.only("Job")["metadata"]["name"])
+
+    with pytest.raises(lp.LaunchError, match="it is unknown how the program has ended"):
+        left.wait(DEADLINE_S)
+
+
 def test_a_supervisor_that_is_started_twice_leaves_the_program_to_the_other_pod(
     there: Leaving, left: Detached, monkeypatch: pytest.MonkeyPatch
 ) -> None:

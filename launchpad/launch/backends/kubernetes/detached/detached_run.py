@@ -42,6 +42,9 @@ _ESCALATE_S = 15.0
 _LAUNCHER_KILL_S = 30.0
 """How long a launcher pod may take to kill its program."""
 
+_REPLACED_S = 60.0
+"""How long the cluster may take to replace a launcher pod that is gone."""
+
 _FORBIDDEN = 403
 _NOT_FOUND = 404
 _NO_LOG = (400, _NOT_FOUND)
@@ -82,6 +85,7 @@ class DetachedRun:
         self._was_stopped = False
         self._gives_up_at = float("inf")
         self._escalates_at = float("inf")
+        self._expects_pod_until = float("inf")
         self._ended: ProgramEnded | None = None
         self._failure: ProgramFailed | LaunchError | None = None
 
@@ -244,11 +248,23 @@ class DetachedRun:
                 # Another script has overwritten our commands at the same moment.
                 self._send_commands(own_commands)
             return False
+        if not acts(pod) and self._may_be_replaced(pod):
+            return False
         self._failure = self._failure or self._how_it_failed(pod)
         if not self._is_to_go:
             return True
         self._delete(self._skips_grace or acts(pod))
         return self._is_gone()
+
+    def _may_be_replaced(self, pod: Manifest) -> bool:
+        """Return True while another launcher pod may still come, and report how the program has ended."""
+        if pod_status.is_over(pod) or self._is_to_go or self._was_stopped:
+            return False
+        if not termination.is_there(self._cluster, self._launcher):
+            return False
+        now = time.monotonic()
+        self._expects_pod_until = min(self._expects_pod_until, now + _REPLACED_S)
+        return now < self._expects_pod_until
 
     def _how_it_failed(self, pod: Manifest) -> ProgramFailed | LaunchError | None:
         if acts(pod):
