@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -152,6 +153,20 @@ def test_what_is_secret_stands_in_secrets_only(api: Cluster) -> None:
     assert_in_none("what pods print", logs, secrets)
     assert_in_none("command lines and environments", of_others, secrets)
     assert_in_none("logs of the run", files_below(running.log_directory), secrets)
+
+
+def test_who_writes_more_than_its_folder_may_hold_is_evicted_and_told_how_to_get_more() -> None:
+    program = lp.Program("writes")
+    program.add_node(lp.PyNode(pod_nodes.writes, "/tmp", 50 << 20), label="one")
+    little = {"ephemeral-storage": "20Mi"}
+
+    running = lp.launch(program, "test_kubernetes", default_resources=little)
+    with pytest.raises(lp.ProgramFailed, match="Evicted: ") as evicted, running:
+        running.wait(DEADLINE_S)
+
+    report = str(evicted.value)
+    assert re.search(r"(EmptyDir|ephemeral).* exceeds the .*limit.* \"?20Mi", report), report
+    assert "for more room, set default_resources={'ephemeral-storage': …}" in report
 
 
 # What is refused.
