@@ -6,6 +6,7 @@
 #   make test-ray         on a Ray cluster, which they start
 #   make test-spark       on Spark, which they start (pyspark, and Java)
 #   make test-cluster     on a Kubernetes cluster, which is started on this machine
+#   make test-hosts       on a network of hosts, which are namespaces of this machine
 #   make test-browser     of pages, in Chromium
 #   make test-transports  of courier, over all its transports
 #   make test-torch       with torch, JAX and Optuna
@@ -27,7 +28,7 @@ PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 # Tests wait more than they compute: one more at a time than there are cores.
 IN_PARALLEL = -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
-HERE := not ray and not spark and not kubernetes and not browser and not endurance and not types
+HERE := not ray and not spark and not kubernetes and not hosts and not browser and not endurance and not types
 # With PYTEST_ARGS, which select some tests, there may be none of a kind (exit status 5).
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 
@@ -35,8 +36,8 @@ OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 export LP_TEST_RECORD ?= build/tests/$(firstword $(MAKECMDGOALS)).jsonl
 NEW_RECORD = @rm -f $(LP_TEST_RECORD)
 
-.PHONY: demo test test-ray test-spark test-cluster test-browser test-transports test-torch test-carry-over
-.PHONY: test-endurance test-all flaky check docs gallery bench ordeal format lint types fast-tests compiled clean
+.PHONY: demo test test-ray test-spark test-cluster test-hosts test-browser test-transports test-torch
+.PHONY: test-carry-over test-endurance test-all flaky check docs gallery bench ordeal format lint types fast-tests compiled clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
@@ -68,7 +69,7 @@ test-transports: $(VENV)/.dev-is-installed compiled
 
 test-endurance: $(VENV)/.dev-is-installed compiled
 	$(NEW_RECORD)
-	$(PYTEST) $(IN_PARALLEL) -m "endurance and not ray and not spark and not kubernetes" $(PYTEST_ARGS)
+	$(PYTEST) $(IN_PARALLEL) -m "endurance and not ray and not spark and not kubernetes and not hosts" $(PYTEST_ARGS)
 
 # In processes of their own, since JAX warns of every fork from the moment that it is loaded.
 test-torch: $(VENV)/.torch-is-installed compiled
@@ -87,6 +88,10 @@ test-carry-over: $(VENV)-reverb/.is-installed
 test-cluster: $(VENV)/.dev-is-installed compiled
 	$(NEW_RECORD)
 	PYTHON=$(BIN)/python .ci/on_a_cluster $(PYTEST_ARGS)
+
+test-hosts: $(VENV)/.dev-is-installed compiled
+	$(NEW_RECORD)
+	PYTHON=$(BIN)/python .ci/on_hosts $(PYTEST_ARGS)
 
 test-all:
 	.ci/run --all

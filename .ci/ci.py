@@ -72,6 +72,7 @@ LANES = [
     # What the examples need is tried on Kubernetes, where all of them run.
     Lane("ray", "make test-ray PYTEST_ARGS=--ignore=tests/examples", PYTEST),
     Lane("kubernetes", ".ci/on_a_cluster", ".ci/on_a_cluster"),
+    Lane("hosts", ".ci/on_hosts", ".ci/on_hosts"),
     Lane("spark", "make test-spark", PYTEST),
     Lane(
         "python3.14", ".ci/python3.14", f".ci/python3.14 {PYTHON_314} -m pytest", OTHER_TRANSPORTS

@@ -43,7 +43,7 @@ SPARK_DEADLINE_S = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives each test its lane, `ray`, `spark` or `kubernetes`; those of faults can be run alone."""
+    """Gives each test its lane, such as `ray` or `hosts`; those of faults can be run alone."""
     for item in items:
         if index.numbers(item.name):
             item.add_marker(pytest.mark.fault)
@@ -52,6 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if backends.is_on_spark(item) or item.path.parent.name == "spark":
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(SPARK_DEADLINE_S))
+        if item.path.parent.name == "hosts":
+            item.add_marker(pytest.mark.hosts)
         if backends.is_on_kubernetes(item):
             item.add_marker(pytest.mark.kubernetes)
             assert item.nodeid.split("/")[1] in backends.ON_KUBERNETES, (

@@ -81,6 +81,17 @@ def test_workers_on_hosts_have_the_code_of_the_script(project: Project) -> None:
     assert re.search(r"code: /\S+/launchpad-code-\w+/of_mine.py", done.stdout)
 
 
+def test_the_snippet_of_the_page_runs(project: Project) -> None:
+    snippet = scripts.ROOT / "docs/snippets/on_ssh/two_hosts.py"
+
+    done = scripts.run(
+        [sys.executable, str(snippet)], env=project.env, cwd=project.folder, timeout_s=DEADLINE_S
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "hello, worker, from" in done.stdout
+
+
 def test_what_a_shell_prints_at_the_login_does_no_harm(project: Project) -> None:
     project.before_login("h1", "echo Welcome to h1; echo to stderr >&2")
 

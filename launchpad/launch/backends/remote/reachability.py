@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from launchpad.launch.backends.remote.node_connection import NodeConnection
 
-CONNECT_S = 3.0
+CONNECT_S = 2.0
 """How long a host may take to connect with another one."""
 
 _ANSWER_S = 30.0

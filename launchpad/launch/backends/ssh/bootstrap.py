@@ -73,6 +73,21 @@ def remove_leftovers(parent: str) -> None:
             os.close(lock)
 
 
+def make_folder() -> str:
+    """Make a folder for the code, and lock it until this process ends."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=PREFIX)
+        # Another process may take the folder for a leftover before it is locked here.
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if os.fstat(lock).st_ino == os.stat(folder).st_ino:
+                return folder
+            os.close(lock)
+        except FileNotFoundError:
+            continue
+
+
 def main() -> None:
     """Go on in the node process, or say why this host can't be used."""
     # What the user's shell or workers print must not get between the frames.
@@ -89,9 +104,7 @@ def main() -> None:
         return
     archive = read_frame()
     remove_leftovers(tempfile.gettempdir())
-    folder = tempfile.mkdtemp(prefix=PREFIX)
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(lock, fcntl.LOCK_SH)
+    folder = make_folder()
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder)

@@ -1,0 +1,68 @@
+"""Networks of hosts for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tests.hosts import requirements
+from tests.hosts.network import Network
+from tests.hosts.sshd import Sshd
+from tests.hosts.sshd import why_not as why_no_sshd
+
+
+@pytest.fixture(scope="session")
+def hosts_are_possible() -> None:
+    """Skip the test if this machine can't have hosts."""
+    reason = requirements.why_not()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def lasting_network(hosts_are_possible: None) -> Iterator[Network]:
+    """Return a network of three hosts that lasts as long as the tests; tests take `network`."""
+    with Network(3) as network:
+        yield network
+
+
+@pytest.fixture
+def network(lasting_network: Network) -> Iterator[Network]:
+    """Return a network of three hosts, h1 to h3, without faults, on which nothing runs."""
+    yield lasting_network
+    restore(lasting_network)
+
+
+@pytest.fixture(scope="session")
+def lasting_sshd(hosts_are_possible: None) -> Iterator[tuple[Network, Sshd]]:
+    """Return a network of three hosts with an sshd on each; tests take `ssh_network` and `sshd`."""
+    reason = why_no_sshd()
+    if reason:
+        pytest.skip(reason)
+    with Network(3) as network:
+        yield network, Sshd(network)
+
+
+@pytest.fixture
+def ssh_network(lasting_sshd: tuple[Network, Sshd]) -> Iterator[Network]:
+    """Return a network of three hosts, h1 to h3, on which only an sshd runs."""
+    network, sshd = lasting_sshd
+    yield network
+    restore(network, keep=[sshd.daemon(host) for host in network.hosts])
+    sshd.restore()
+
+
+@pytest.fixture
+def sshd(lasting_sshd: tuple[Network, Sshd], ssh_network: Network) -> Sshd:
+    """Return what changes the keys of the user on the hosts of `ssh_network`."""
+    return lasting_sshd[1]
+
+
+def restore(network: Network, keep: Sequence[int] = ()) -> None:
+    """End all faults, give the hosts their first addresses, and kill processes except those to keep."""
+    network.end_faults()
+    for host in network.hosts:
+        if host.address != host.cable.address:
+            network.readdress(host, host.cable.address)
+        host.kill_all(keep)

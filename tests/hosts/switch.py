@@ -1,0 +1,115 @@
+"""The switch that the hosts are connected to, as the process that makes the network sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+from tests.hosts.cable import Cable
+from tests.hosts.cgroups import Group
+from tests.hosts.relay import Slowness
+
+ROOT = Path(__file__).parents[2]
+
+
+class Switch:
+    """A switch and the hosts' disks, in a process of its own: `switch_process.py`.
+
+    Thread-safe. The process ends with this one, however this one ends.
+    """
+
+    def __init__(self, shared: Sequence[str]) -> None:
+        self._lock = threading.Lock()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            started = subprocess.run(
+                [
+                    "unshare",
+                    "--net",
+                    "--mount",
+                    "--propagation=private",
+                    sys.executable,
+                    "-ESm",
+                    "tests.hosts.switch_process",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                    *shared,
+                ],
+                pass_fds=[theirs.fileno()],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        with ours:
+            self._control = ours.makefile("rw")
+        if started.returncode:
+            self._control.close()
+            raise RuntimeError(f"the switch did not start: {started.stdout}")
+        self.pid = int(self._read()["pid"])
+
+    def boot(self, addresses: Mapping[Cable, str]) -> dict[Cable, tuple[int, Group]]:
+        """Start hosts. Return the pid of each host's process 1, and its cgroup."""
+        hosts = self._ask("boot", {cable.number: addresses[cable] for cable in addresses})
+        return {
+            Cable(int(number)): (pid, Group(Path(folder)))
+            for number, (pid, folder) in hosts.items()
+        }
+
+    def lose_power(self, cable: Cable) -> None:
+        """End a host without a packet from it."""
+        self._ask("lose_power", cable.number)
+
+    def slow_down(self, cable: Cable, slowness: Slowness) -> None:
+        """Put a relay between a cable and the switch."""
+        self._ask("slow_down", cable.number, astuple(slowness))
+
+    def speed_up(self, cable: Cable) -> None:
+        """Remove the relay of a cable."""
+        self._ask("speed_up", cable.number)
+
+    def ip(self, commands: str) -> None:
+        """Run commands of `ip`, one a line, in the switch's network namespace."""
+        self._ask("call", ["ip", "-batch", "-"], commands)
+
+    def tc(self, commands: str) -> None:
+        """Run commands of `tc`, one a line, in the switch's network namespace."""
+        self._ask("call", ["tc", "-batch", "-"], commands)
+
+    def close(self) -> None:
+        """End all hosts and the switch. Return when nothing of them is left."""
+        with self._lock:
+            if self._control.closed:
+                return
+            self._control.write('["close"]\n')
+            self._control.flush()
+            # The process has the other end open until it has removed everything.
+            self._control.read()
+            self._control.close()
+
+    def _ask(self, *request: Any) -> dict[str, Any]:
+        with self._lock:
+            self._control.write(f"{json.dumps(request)}\n")
+            self._control.flush()
+            answer = self._read()
+        if "error" in answer:
+            raise RuntimeError(f"the switch refused {request[0]}: {answer['error']}")
+        return answer
+
+    def _read(self) -> dict[str, Any]:
+        line = self._control.readline()
+        if not line:
+            raise RuntimeError(f"the switch's process has ended ({self.pid})")
+        return dict(json.loads(line))

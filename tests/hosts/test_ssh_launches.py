@@ -1,0 +1,289 @@
+"""Launches over ssh on hosts that are really apart: nothing is shared, and hosts are lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.host import Host
+from tests.hosts.host_process import HostProcess
+from tests.hosts.network import Network
+from tests.hosts.sshd import HOME, USER, Sshd
+from tests.hosts.sshd import why_not as why_no_sshd
+from tests.hosts.users import UID, path_on, write_own_file
+from tests.waiting import until
+
+DEADLINE_S = 60.0
+NAMES = ("h1", "h2", "h3")
+
+GREETINGS = """
+import os
+import socket
+import launchpad as lp
+
+class Greeter:
+    def greet(self, name):
+        return f"hello {name}, here is {socket.gethostname()}"
+
+class Guest:
+    def __init__(self, greeters):
+        self._greeters = greeters
+
+    def run(self):
+        for greeter in self._greeters:
+            print(greeter.greet(socket.gethostname()))
+
+program = lp.Program("greetings")
+with program.group("greeter", resources=lp.Resources(placement="strict_spread")):
+    greeters = [program.add_node(lp.CourierNode(Greeter)) for _ in range(3)]
+with program.group("guest", resources=lp.Resources(placement="strict_spread")):
+    for _ in range(3):
+        program.add_node(lp.PyClassNode(Guest, greeters))
+with lp.launch(program, "ssh", hosts=%s) as running:
+    running.results("guest", timeout_s=50)
+"""
+
+WRITER = """
+import socket
+import sys
+import time
+import launchpad as lp
+
+def write(judge):
+    me = lp.current()
+    with open(judge, "a") as file:
+        while True:
+            print(me.attempt, socket.gethostname(), time.time(), file=file, flush=True)
+            me.save(time.time())
+            time.sleep(0.05)
+
+folder = sys.argv[1]
+program = lp.Program("writing")
+with program.group("writer", restart=lp.RestartPolicy()):
+    program.add_node(lp.PyNode(write, folder + "/judge"))
+lp.launch(program, "ssh", hosts=["h2", "h3"], state=folder + "/state")
+"""
+
+
+MAPREDUCE = """
+import sys
+import sysconfig
+from pathlib import Path
+import launchpad as lp
+from examples.mapreduce.program import make_program
+from examples.mapreduce.text import find_texts
+
+texts = find_texts(Path(sysconfig.get_path("stdlib")), "*.py")
+program = make_program(texts, mappers=4, reducers=3)  # and the coordinator, the eighth, on h2
+lp.launch(program, "ssh", hosts=["h1", "h2", "h3"], state=sys.argv[1])
+"""
+
+
+class Launcher:
+    """The user's home on h1, from which she launches programs on the other hosts."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.host = network.hosts[0]
+
+    def start(
+        self, script: str, *arguments: str, stdout: int | None = subprocess.PIPE
+    ) -> HostProcess:
+        file = HOME / "project/script.py"
+        write_own_file(self.host, file, script)
+        command = [sys.executable, "-u", str(file), *arguments]
+        return self.host.popen(
+            command, user=USER, stdout=stdout, stderr=subprocess.STDOUT if stdout else None
+        )
+
+    def run(self, script: str) -> tuple[int, str]:
+        """Return the exit status of a launch, and its output."""
+        with self.start(script) as process:
+            output, _ = process.communicate(timeout=DEADLINE_S)
+        return process.returncode, output
+
+
+@pytest.fixture
+def launcher(ssh_network: Network, sshd: Sshd) -> Launcher:
+    return Launcher(ssh_network)
+
+
+def workers_on(host: Host) -> list[str]:
+    """Return the command lines of launchpad's processes on a host."""
+    lines = []
+    for pid in host.pids():
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if "bootstrap.py" in line or "launchpad" in line:
+            lines.append(line)
+    return lines
+
+
+def leftovers(host: Host) -> list[str]:
+    """Return what launches have left in a host's /tmp: code, or directories of runs."""
+    tmp = path_on(host, Path("/tmp"))
+    return [
+        str(path)
+        for pattern in ("launchpad-code-*", "launchpad-*[0-9]/*")
+        for path in tmp.glob(pattern)
+    ]
+
+
+def test_workers_on_all_hosts_call_each_other_and_nothing_is_left(launcher: Launcher) -> None:
+    status, output = launcher.run(GREETINGS % ["h1", "h2", "h3"])
+
+    assert status == 0, output
+    greetings = set(re.findall(r"hello (h\d), here is (h\d)", output))
+    assert greetings == {(guest, greeter) for guest in NAMES for greeter in NAMES}
+    for host in launcher.network.hosts:
+        until(lambda host=host: not workers_on(host))  # type: ignore[misc]
+        assert leftovers(host) == []
+
+
+def refusal(launcher: Launcher, hosts: object) -> str:
+    """Return the last line of a launch that is refused."""
+    status, output = launcher.run(GREETINGS % (hosts,))
+    assert status == 1, output
+    return output.strip().splitlines()[-1]
+
+
+def test_a_host_without_power_is_named(launcher: Launcher) -> None:
+    launcher.network.hosts[2].lose_power()
+
+    line = refusal(launcher, ["h2", "h3"])
+
+    assert "h3 cannot be reached: ssh: connect to host h3 port 22" in line
+    assert "is it up, and may this machine reach its ssh port?" in line
+
+
+def test_a_host_whose_key_is_unknown_is_named(launcher: Launcher, sshd: Sshd) -> None:
+    sshd.forget_hosts(launcher.host)
+
+    line = refusal(launcher, ["h2"])
+
+    assert "h2 cannot be reached: Host key verification failed.: log in once by hand" in line
+
+
+def test_a_host_that_does_not_accept_the_user_is_named(launcher: Launcher, sshd: Sshd) -> None:
+    sshd.lose_key(launcher.host)
+
+    line = refusal(launcher, ["h2"])
+
+    assert "h2 cannot be reached: alice@h2: Permission denied (publickey)" in line
+    assert "have your public key accepted there" in line
+
+
+def test_two_hosts_that_cannot_reach_each_other_are_named(launcher: Launcher) -> None:
+    _, h2, h3 = launcher.network.hosts
+    launcher.network.cut(h2, h3)
+
+    line = refusal(launcher, ["h2", "h3"])
+
+    assert f"h2 cannot reach h3 at {h3.address}: no answer within 2 s" in line
+    assert f"h3 cannot reach h2 at {h2.address}: no answer within 2 s" in line
+    assert "allow that between the hosts" in line
+
+
+def test_a_killed_launcher_leaves_nothing_on_any_host(launcher: Launcher) -> None:
+    script = GREETINGS.replace("print(greeter", "lp.wait_for_stop() or print(greeter")
+    with launcher.start(script % ["h2", "h3", "h1"]) as process:
+        until(lambda: all(workers_on(host) for host in launcher.network.hosts))
+        process.kill()
+
+    for host in launcher.network.hosts:
+        until(lambda host=host: not workers_on(host), 2.0)  # type: ignore[misc]
+        assert leftovers(host) == []
+
+
+class Writing:
+    """A worker that writes its attempt, host and time every 50 ms."""
+
+    def __init__(self, launcher: Launcher, folder: Path) -> None:
+        self.judge = folder / "judge"
+        self.process = launcher.start(WRITER, str(folder), stdout=None)
+        until(lambda: self.judge.exists() and self.judge.stat().st_size)
+
+    def attempts(self) -> dict[int, tuple[str, float, float]]:
+        """Return attempt → its host, and when it wrote first and last."""
+        attempts: dict[int, tuple[str, float, float]] = {}
+        for line in self.judge.read_text().splitlines():
+            attempt, host, at = line.split()
+            _, first, _ = attempts.get(int(attempt), ("", float(at), 0.0))
+            attempts[int(attempt)] = (host, first, float(at))
+        return attempts
+
+
+@pytest.fixture(scope="module")
+def shared_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shared")
+    os.chown(folder, UID, UID)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def disk_network(hosts_are_possible: None, shared_disk: Path) -> Iterator[Network]:
+    """Return a network whose hosts share a disk, over another cable than that which is pulled."""
+    reason = why_no_sshd()
+    if reason:
+        pytest.skip(reason)
+    with Network(3, shared=[shared_disk]) as network:
+        Sshd(network)
+        yield network
+
+
+def test_no_two_attempts_of_a_worker_run_while_its_host_is_cut_off_for_a_minute(
+    disk_network: Network, shared_disk: Path
+) -> None:
+    h2 = disk_network.hosts[1]
+    writing = Writing(Launcher(disk_network), shared_disk)
+    try:
+        h2.pull_cable()
+        cut_at = time.time()
+        until(lambda: 2 in writing.attempts())
+        until(lambda: time.time() > cut_at + 60)
+        h2.plug_in()
+        until(lambda: not workers_on(h2))
+    finally:
+        h2.plug_in()
+        writing.process.terminate()
+        writing.process.wait(DEADLINE_S)
+
+    (first_host, _, first_end), (second_host, second_begin, _) = writing.attempts().values()
+    assert (first_host, second_host) == ("h2", "h3")
+    assert first_end < cut_at + 15
+    assert first_end < second_begin
+
+
+def test_mapreduce_counts_right_although_a_host_loses_its_power(
+    disk_network: Network, shared_disk: Path
+) -> None:
+    h3 = disk_network.hosts[2]
+    launcher = Launcher(disk_network)
+    with launcher.start(MAPREDUCE, str(shared_disk / "mapreduce")) as process:
+        line = until(lambda: "% of " in process.read_line())
+        assert workers_on(h3), line
+        h3.lose_power()
+        output, _ = process.communicate(timeout=2 * DEADLINE_S)
+    disk_network.boot(h3)
+
+    assert process.returncode == 0, output
+    assert "lost in run (attempt 1): its host h3 was lost" in output
+    assert "the counts agree" in output
+
+
+def test_hosts_named_in_a_file_are_used(launcher: Launcher, sshd: Sshd) -> None:
+    file = HOME / "project/hosts"
+    write_own_file(launcher.host, file, "h2\nh3  # the last\nh1\n")
+
+    status, output = launcher.run(GREETINGS % repr(str(file)))
+
+    assert status == 0, output
