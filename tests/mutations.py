@@ -495,8 +495,8 @@ MUTATIONS = (
     Mutation(
         "of two launches that find a stale lock on a state folder, only one gets the folder",
         "launch/backends/kubernetes/create_run.py",
-        'cluster.delete("Secret", name, uid=metadata["uid"])',
-        'cluster.delete("Secret", name)',
+        'cluster.delete("ConfigMap", name, uid=metadata["uid"])',
+        'cluster.delete("ConfigMap", name)',
         "tests/kubernetes/test_state_lock.py",
     ),
     Mutation(

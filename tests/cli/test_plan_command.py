@@ -47,7 +47,7 @@ def test_a_plan_is_printed_for_kubernetes_as_manifests(output_of: Command) -> No
     assert "greeter-0" in plan
     assert "visitor-0" in plan
     kinds = [each["kind"] for each in yaml.safe_load_all(manifests)]
-    assert kinds == ["Secret", "Service", "Job", "Job"]
+    assert kinds == ["ConfigMap", "Service", "Secret", "Job", "Job"]
 
 
 @pytest.mark.parametrize(

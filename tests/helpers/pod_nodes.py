@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import launchpad as lp
@@ -128,3 +129,9 @@ def pickle_a_net() -> None:
     """Says whether one is itself again after pickling, and where its source begins."""
     same = type(pickle.loads(pickle.dumps(Net()))) is Net
     print(same, inspect.getsource(Net).splitlines()[0])
+
+
+def writes(folder: str, n_bytes: int) -> None:
+    """Writes a file of that size, and waits."""
+    (Path(folder) / "large").write_bytes(bytes(n_bytes))
+    lp.wait_for_stop()

@@ -20,6 +20,7 @@ from launchpad.launch.backends.kubernetes.api.client import (
     ApiError,
     Manifest,
     Unreachable,
+    resource_of,
 )
 from launchpad.launch.backends.kubernetes.pod_messages import Chunk
 from launchpad.runtime.events import Event
@@ -40,6 +41,7 @@ class FakeCluster:
       objects: (kind, name) → manifest, with its status.
       refused: (verb, kind) of what the user may not do.
       is_reachable: Set it to False for a cluster that does not answer.
+      no_pods: Why Jobs get no pods, as the cluster says it in an Event; empty if they get them.
       is_slow: Set it to True for kubelets that leave pods on the list, though nothing of them runs.
     """
 
@@ -49,6 +51,7 @@ class FakeCluster:
         self.refused: set[tuple[str, str]] = set()
         self.is_reachable = True
         self.is_slow = False
+        self.no_pods = ""
         self._changed = threading.Condition()
         self._numbers = itertools.count(1)
         self._version = 0
@@ -68,7 +71,12 @@ class FakeCluster:
             if (kind, name) in self.objects:
                 raise ApiError(409, f'{kind.lower()}s "{name}" already exists')
             made = self._add(manifest)
-            if kind == "Job":
+            if kind == "Job" and self.no_pods:
+                event = {"type": "Warning", "reason": "FailedCreate", "message": self.no_pods}
+                owner = {"kind": "Job", "name": name, "uid": made["metadata"]["uid"]}
+                metadata = {"name": f"{name}-event", "ownerReferences": [owner]}
+                self._add({"kind": "Event", "metadata": metadata, **event})
+            elif kind == "Job":
                 self._add(self._pod_of(made))
             return copy.deepcopy(made)
 
@@ -121,7 +129,7 @@ class FakeCluster:
 
     def events(self, kind: str, name: str) -> Sequence[Manifest]:
         """Those among the objects: `cluster.objects["Event", "e"] = {"reason": …, "message": …}`."""
-        self._request()
+        self._request("list", "Event")
         return [copy.deepcopy(o) for (k, _), o in self.objects.items() if k == "Event"]
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
@@ -323,6 +331,82 @@ class FakeCluster:
         found["metadata"]["resourceVersion"] = str(self._version)
         self._events.append((self._version, change, copy.deepcopy(found)))
         self._changed.notify_all()
+
+
+class Account:
+    """The cluster as somebody sees it whose rights are the rules of a Role.
+
+    Attributes:
+      used: The rights that were used: (verb, API group, resource).
+    """
+
+    def __init__(self, cluster: FakeCluster, rules: Sequence[Manifest]) -> None:
+        self._cluster = cluster
+        self._rules = rules
+        self.namespace = cluster.namespace
+        self.used: set[tuple[str, str, str]] = set()
+
+    def create(self, manifest: Manifest) -> Manifest:
+        self._use("create", manifest["kind"])
+        return self._cluster.create(manifest)
+
+    def read(self, kind: str, name: str) -> Manifest:
+        self._use("get", kind, name)
+        return self._cluster.read(kind, name)
+
+    def secret(self, name: str) -> dict[str, bytes]:
+        self._use("get", "Secret", name)
+        return self._cluster.secret(name)
+
+    def delete(self, kind: str, name: str, **options: Any) -> None:
+        self._use("delete", kind, name)
+        self._cluster.delete(kind, name, **options)
+
+    def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> None:
+        self._use("patch", kind, name)
+        self._cluster.patch(kind, name, metadata)
+
+    def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
+        self._use("list", kind)
+        return self._cluster.list(kind, selector)
+
+    def events(self, kind: str, name: str) -> Sequence[Manifest]:
+        self._use("list", "Event")
+        return self._cluster.events(kind, name)
+
+    def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
+        self._use("watch", kind)
+        return self._cluster.watch(kind, selector, version)
+
+    def log(self, pod: str, since: str = "", *, follow: bool = True) -> Iterator[bytes]:
+        self._use("get", "Pod/log", pod)
+        return self._cluster.log(pod, since, follow=follow)
+
+    def rules(self) -> Sequence[Manifest]:
+        return self._rules
+
+    def may(self, verb: str, kind: str) -> bool:
+        return self._may(verb, kind)
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def _use(self, verb: str, kind: str, name: str = "") -> None:
+        if not self._may(verb, kind, name):
+            raise ApiError(
+                403, f"{kind.lower()}s {name!r} is forbidden: no rule lets you {verb} it"
+            )
+        self.used.add((verb, *resource_of(kind)))
+
+    def _may(self, verb: str, kind: str, name: str = "") -> bool:
+        group, resource = resource_of(kind)
+        return any(
+            verb in rule["verbs"]
+            and group in rule["apiGroups"]
+            and resource in rule["resources"]
+            and (not rule.get("resourceNames") or name in rule["resourceNames"])
+            for rule in self._rules
+        )
 
 
 def _state(pod: Manifest) -> Mapping[str, Any]:

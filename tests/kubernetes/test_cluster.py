@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,20 @@ def test_what_is_secret_stands_in_secrets_only(api: Cluster) -> None:
     assert_in_none("logs of the run", files_below(running.log_directory), secrets)
 
 
+def test_who_writes_more_than_its_folder_may_hold_is_evicted_and_told_how_to_get_more() -> None:
+    program = lp.Program("writes")
+    program.add_node(lp.PyNode(pod_nodes.writes, "/tmp", 50 << 20), label="one")
+    little = {"ephemeral-storage": "20Mi"}
+
+    running = lp.launch(program, "test_kubernetes", default_resources=little)
+    with pytest.raises(lp.ProgramFailed, match="Evicted: ") as evicted, running:
+        running.wait(DEADLINE_S)
+
+    report = str(evicted.value)
+    assert re.search(r"(EmptyDir|ephemeral).* exceeds the .*limit.* \"?20Mi", report), report
+    assert "for more room, set default_resources={'ephemeral-storage': …}" in report
+
+
 # What is refused.
 
 
@@ -175,6 +191,35 @@ def test_f20_where_no_pod_can_be_had_the_quota_is_named() -> None:
     report = str(refused.value)
     assert "one-0 failed in start (attempt 1): the cluster has made no pod for it in 3 s" in report
     assert "exceeded quota: none-left, requested: pods=1, used: pods=0, limited: pods=0" in report
+
+
+@pytest.fixture
+def limits_are_counted() -> Iterator[None]:
+    """By a quota of the namespace, without a LimitRange that would fill them in."""
+    counted = ("limits.cpu", "requests.cpu", "limits.memory", "requests.memory")
+    with namespaces.quota({**dict.fromkeys(counted, "4Gi"), "requests.ephemeral-storage": "4Gi"}):
+        yield
+
+
+@pytest.mark.usefixtures("limits_are_counted")
+def test_where_a_quota_counts_limits_workers_run_with_default_resources_only() -> None:
+    program = lp.Program("counted")
+    program.add_node(lp.PyNode(pod_nodes.holds, b"12"), label="one")
+
+    began = time.monotonic()
+    running = lp.launch(program, "test_kubernetes")
+    with pytest.raises(lp.ProgramFailed, match="must specify") as refused, running:
+        running.wait(DEADLINE_S)
+    took_s = time.monotonic() - began
+    defaults = {"cpu": "100m", "memory": "256Mi"}
+    accepted = lp.testing.run(program, DEADLINE_S, "test_kubernetes", default_resources=defaults)
+    left = lp.launch(program, "kubernetes", detach=True, default_resources=defaults)
+    left.wait(DEADLINE_S)
+    left.stop()
+
+    assert took_s < 60, "it was waited for, though it could not come"  # pending_timeout_s
+    assert "set default_resources={'cpu': …, 'memory': …}" in str(refused.value)
+    assert accepted.logs("one") == "2\n"
 
 
 def test_gpus_are_given_disjointly_and_who_finds_none_left_is_told_the_arithmetic() -> None:

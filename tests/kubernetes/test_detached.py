@@ -8,6 +8,7 @@ import random
 import string
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from launchpad.launch.backends.kubernetes.detached import (
 from launchpad.launch.backends.kubernetes.detached.launcher_manifests import LauncherSpec
 from launchpad.launch.backends.kubernetes.detached.launcher_state import ProgramEnded
 from launchpad.launch.backends.kubernetes.launcher_pod import LauncherPod
+from launchpad.launch.backends.kubernetes.manifests import manifest
 from launchpad.launch.backends.kubernetes.manifests.names import Owner
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
 from launchpad.launch.backends.kubernetes.settings import Settings
@@ -37,7 +39,7 @@ from launchpad.launch.planning import planner
 from launchpad.launch.rundir.record import RunRecord
 from launchpad.outcome import FAILED, Outcome
 from tests import nodes
-from tests.kubernetes.fake_cluster import FakeCluster
+from tests.kubernetes.fake_cluster import Account, FakeCluster
 
 DEADLINE_S = 20.0
 SETTINGS = Settings(image="image", pending_timeout_s=DEADLINE_S)
@@ -70,9 +72,14 @@ def plan_of_two() -> LaunchPlan:
 class Leaving:
     """A program of two workers, left there in a thread: the test is the cluster meanwhile."""
 
-    def __init__(self, cluster: FakeCluster, pool: concurrent.futures.Executor) -> None:
+    def __init__(
+        self,
+        cluster: FakeCluster,
+        pool: concurrent.futures.Executor,
+        account: Account | None = None,
+    ) -> None:
         self.cluster = cluster
-        self._future = pool.submit(runs.launch, cluster, plan_of_two(), SETTINGS, 5.0)
+        self._future = pool.submit(runs.launch, account or cluster, plan_of_two(), SETTINGS, 5.0)
 
     @property
     def pod(self) -> str:
@@ -95,6 +102,13 @@ class Leaving:
         """Somebody else gives these commands."""
         annotations = {"launchpad/orders": commands.text()}
         self.cluster.patch("Pod", self.pod, {"annotations": annotations})
+
+    def launcher_pod(self, cluster: FakeCluster | Account) -> LauncherPod:
+        """The supervisor, as far as a test has it do anything."""
+        job = self.only("Job")["metadata"]["name"]
+        submitter = replace(Submitter.here(SETTINGS), run=job.removesuffix("-supervisor"))
+        spec = LauncherSpec(plan_of_two(), SETTINGS, submitter)
+        return LauncherPod(cluster, self.pod, spec)  # type: ignore[arg-type]
 
     @property
     def commands(self) -> PodCommands:
@@ -150,7 +164,8 @@ def test_a_program_is_left_as_soon_as_it_is_launched(leave: Leave) -> None:
 def test_what_was_made_goes_with_the_job_and_code_was_in_secrets_alone(
     there: Leaving, left: Detached
 ) -> None:
-    assert there.kinds == ["Job", "Pod", "Role", "RoleBinding", "Secret", "ServiceAccount"]
+    supervisor = ["ConfigMap", "Job", "Pod", "Role", "RoleBinding", "Secret", "ServiceAccount"]
+    assert there.kinds == supervisor
     open_to_all = [each for (kind, _), each in there.cluster.objects.items() if kind != "Secret"]
     (content,) = (v for k, v in there.only("Secret")["data"].items() if k.startswith("worker"))
     assert content not in json.dumps(open_to_all)
@@ -183,9 +198,9 @@ def test_the_supervisor_alone_has_an_account_with_the_rights_of_a_launch(
 
 
 def test_what_may_not_be_made_is_said_first(cluster: FakeCluster, leave: Leave) -> None:
-    cluster.refused |= {("create", "Role"), ("patch", "Secret")}
+    cluster.refused |= {("create", "Role"), ("patch", "ConfigMap")}
 
-    with pytest.raises(lp.LaunchError, match="you may not patch secrets, create roles"):
+    with pytest.raises(lp.LaunchError, match="you may not patch configmaps, create roles"):
         leave().result()
     assert cluster.objects == {}
 
@@ -216,6 +231,19 @@ def test_a_supervisor_that_cannot_launch_is_named_and_leaves_nothing(
     assert leaving.kinds == []
 
 
+def test_a_supervisor_that_a_quota_never_takes_is_not_waited_for(
+    cluster: FakeCluster, leave: Leave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_NO_POD_S", 0.05)
+    cluster.no_pods = "failed quota: q: must specify limits.cpu,limits.memory"
+
+    with pytest.raises(
+        lp.LaunchError, match=r"makes no pod for it: FailedCreate: failed quota: q: .* set default_"
+    ):
+        leave().result()
+    assert cluster.objects == {}
+
+
 # While it runs, and afterwards.
 
 
@@ -237,15 +265,12 @@ class Launcher:
         raise KeyError(f"there is no worker {worker!r}")
 
 
-@pytest.fixture
-def answers(there: Leaving, left: Detached) -> Iterator[Detached]:
-    """Its next question is answered as the launcher pod does."""
-    job = there.only("Job")["metadata"]["name"]
-    submitter = replace(Submitter.here(SETTINGS), run=job.removesuffix("-supervisor"))
-    spec = LauncherSpec(plan_of_two(), SETTINGS, submitter)
-    launcher_pod = LauncherPod(there.cluster, there.pod, spec)  # type: ignore[arg-type]
+@contextmanager
+def answering(there: Leaving) -> Iterator[None]:
+    """Its next question is answered as the launcher pod does, for a block."""
+    launcher_pod = there.launcher_pod(there.cluster)
     launcher_pod.launcher = Launcher()  # type: ignore[assignment]
-    launcher_pod._owner = Owner(job, there.cluster.objects["Secret", job]["metadata"]["uid"])
+    launcher_pod._owner = launcher_pod._own()
 
     def answer() -> None:
         question = there.cluster.when(lambda: there.commands.question)
@@ -253,8 +278,14 @@ def answers(there: Leaving, left: Detached) -> Iterator[Detached]:
 
     thread = threading.Thread(target=answer)
     thread.start()
-    yield left
+    yield
     thread.join()
+
+
+@pytest.fixture
+def answers(there: Leaving, left: Detached) -> Iterator[Detached]:
+    with answering(there):
+        yield left
 
 
 def test_answers_of_its_supervisor_may_be_larger_than_a_secret_and_none_is_left(
@@ -308,6 +339,121 @@ def test_a_supervisor_that_was_lost_is_no_good_end_and_its_run_can_be_stopped(
     left.stop()
 
     assert there.kinds == []
+
+
+@pytest.fixture
+def replaced(there: Leaving, left: Detached) -> LauncherPod:
+    """The second pod of a supervisor, whose first is being deleted; and its program has a worker."""
+    first = there.launcher_pod(there.cluster)
+    owner = first._own()
+    run = replace(launcher_manifests.run_of(first._spec, {}), name=first._spec.submitter.run)
+    root = there.cluster.create(manifest.root(replace(run, owner=owner)))
+    owner = Owner(run.name, root["metadata"]["uid"])
+    there.cluster.create(manifest.job(replace(run, owner=owner), first._spec.plan.workers[0], 1))
+    there.cluster.delete("Pod", there.pod)
+    return LauncherPod(there.cluster, "another", first._spec)  # type: ignore[arg-type]
+
+
+LOST = r"supervisor of left-\w+ is gone: .* Another .* so the program was ended\. Launch it again"
+
+
+def test_a_supervisor_whose_pod_is_replaced_ends_the_program_and_says_so(
+    there: Leaving, replaced: LauncherPod
+) -> None:
+    there.cluster.lose(there.pod)
+
+    with pytest.raises(lp.LaunchError, match=LOST):
+        replaced._own()
+
+    labels = [each["metadata"].get("labels", {}) for each in there.cluster.objects.values()]
+    assert {each["launchpad/run"] for each in labels} == {replaced._object_name}
+
+
+def test_a_supervisor_that_is_being_deleted_may_stop_its_program_before_another_ends_it(
+    there: Leaving, replaced: LauncherPod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = threading.Semaphore(0)
+    monkeypatch.setattr(replaced._is_terminated, "wait", lambda seconds: looks.release())
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        owning = pool.submit(replaced._own)
+        for _ in range(3):
+            assert looks.acquire(timeout=DEADLINE_S)
+        is_there = ("ConfigMap", replaced._spec.submitter.run) in there.cluster.objects
+        there.cluster.end(there.pod)
+
+        with pytest.raises(lp.LaunchError, match=LOST):
+            owning.result(DEADLINE_S)
+    assert is_there
+    assert ("ConfigMap", replaced._spec.submitter.run) not in there.cluster.objects
+
+
+def test_a_supervisor_on_a_dead_node_is_waited_for_as_long_as_it_may_take_to_stop(
+    there: Leaving, replaced: LauncherPod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher_manifests, "_GRACE_S", -1000.0)
+
+    with pytest.raises(lp.LaunchError, match=LOST):
+        replaced._own()
+
+    assert there.pod
+    assert ("ConfigMap", replaced._spec.submitter.run) not in there.cluster.objects
+
+
+def test_the_words_of_the_next_supervisor_are_waited_for_when_one_is_gone(
+    there: Leaving, left: Detached
+) -> None:
+    other = there.cluster.read("Pod", there.pod)
+    other["metadata"] |= {"name": "another", "annotations": {}}
+    there.cluster.lose(there.pod)
+    assert not left.has_ended()
+
+    there.cluster.create(other)
+    assert not left.has_ended()
+    there.cluster.end("another", **last_words("the program was ended"))
+
+    with pytest.raises(lp.LaunchError, match=r"^the program was ended$"):
+        left.wait(DEADLINE_S)
+
+
+@pytest.mark.parametrize("has_job", [True, False])
+def test_a_supervisor_that_is_gone_and_that_no_other_follows_is_not_waited_for_long(
+    there: Leaving, left: Detached, monkeypatch: pytest.MonkeyPatch, has_job: bool
+) -> None:
+    monkeypatch.setattr(detached_run, "_REPLACED_S", 0.1 if has_job else 1000.0)
+    there.cluster.lose(there.pod)
+    if not has_job:
+        there.cluster.delete("Job", there.only("Job")["metadata"]["name"])
+
+    with pytest.raises(lp.LaunchError, match="it is unknown how the program has ended"):
+        left.wait(DEADLINE_S)
+
+
+def test_a_supervisor_that_is_started_twice_leaves_the_program_to_the_other_pod(
+    there: Leaving, left: Detached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = there.launcher_pod(there.cluster)
+    first._own()
+    second = LauncherPod(there.cluster, "another", first._spec)  # type: ignore[arg-type]
+    monkeypatch.setattr(launcher_manifests, "_GRACE_S", -1000.0)  # its time to stop is long over
+    waits = iter([False, False, True])
+    monkeypatch.setattr(second._is_terminated, "wait", lambda seconds: next(waits))
+    monkeypatch.setattr(there.cluster, "delete", None)
+
+    with pytest.raises(lp.LaunchError, match="is supervised by another pod"):
+        second._own()
+    monkeypatch.undo()
+
+
+def test_a_supervisor_is_replaced_whose_node_is_drained_or_dies(
+    there: Leaving, left: Detached
+) -> None:
+    spec = there.only("Job")["spec"]
+
+    (rule,) = spec["podFailurePolicy"]["rules"]
+    assert rule["action"] == "Ignore"
+    assert rule["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"  # or the rule would be refused
 
 
 def test_a_supervisor_that_could_not_tell_has_ended_as_its_pod(
@@ -428,7 +574,7 @@ def test_it_is_found_by_its_root_from_elsewhere_and_stopped(
 ) -> None:
     owner = there.only("Job")["metadata"]["name"]
     run = owner.removesuffix("-supervisor")
-    uid = there.cluster.objects["Secret", owner]["metadata"]["uid"]
+    uid = there.cluster.objects["ConfigMap", owner]["metadata"]["uid"]
     metadata = {
         "name": run,
         "labels": {
@@ -436,10 +582,10 @@ def test_it_is_found_by_its_root_from_elsewhere_and_stopped(
             "launchpad/role": "root",
             "launchpad/run": run,
         },
-        "annotations": {"launchpad/record": json.dumps(RECORD)},
-        "ownerReferences": [{"kind": "Secret", "name": owner, "uid": uid}],
+        "ownerReferences": [{"kind": "ConfigMap", "name": owner, "uid": uid}],
     }
-    there.cluster.create({"kind": "Secret", "metadata": metadata})
+    data = {"record": json.dumps(RECORD)}
+    there.cluster.create({"kind": "ConfigMap", "metadata": metadata, "data": data})
     if is_lost:
         there.cluster.evict(there.pod, "Evicted")
 

@@ -108,11 +108,11 @@ def test_runs_of_one_cluster_are_told_apart(cluster: FakeCluster, left: Left) ->
 def test_what_others_made_is_passed_over(
     cluster: FakeCluster, left: Left, record: str | None
 ) -> None:
-    root = cluster.read("Secret", left.name)
+    root = cluster.read("ConfigMap", left.name)
     root["metadata"]["name"] = "other-00000000"
-    root["metadata"]["annotations"] = {} if record is None else {"launchpad/record": record}
+    root["data"] = {} if record is None else {"record": record}
     cluster.create(root)
-    cluster.create({"kind": "Secret", "metadata": {"name": "theirs"}, "data": {}})
+    cluster.create({"kind": "ConfigMap", "metadata": {"name": "theirs"}, "data": {}})
 
     assert [each.run_id for each in runs.find(cluster)] == [left.directory.run_id]
 
@@ -131,12 +131,12 @@ def test_what_keeps_one_from_looking_is_named(cluster: FakeCluster, found: Detac
         found.status()
 
     cluster.is_reachable = True
-    cluster.refused = {("list", "Secret"), ("delete", "Secret"), ("delete", "Pod")}
-    with pytest.raises(lp.LaunchError, match="'mine' of the cluster you may not list secrets"):
+    cluster.refused = {("list", "ConfigMap"), ("delete", "ConfigMap"), ("delete", "Pod")}
+    with pytest.raises(lp.LaunchError, match="'mine' of the cluster you may not list configmaps"):
         runs.find(cluster)
-    with pytest.raises(lp.LaunchError, match="list secrets, delete secrets, delete pods"):
+    with pytest.raises(lp.LaunchError, match="list configmaps, delete configmaps, delete pods"):
         found.stop()
-    cluster.refused = {("list", "Secret")}
+    cluster.refused = {("list", "ConfigMap")}
     Left(cluster)  # a launch takes no right to look
 
 
@@ -316,6 +316,6 @@ def test_waiting_ends_when_a_run_was_ended_elsewhere(
 ) -> None:
     with pytest.raises(TimeoutError):
         found.wait(0.01)
-    cluster.delete("Secret", left.name)
+    cluster.delete("ConfigMap", left.name)
 
     found.wait(10)

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,21 @@ import pytest
 import yaml
 
 from launchpad.launch.backends.kubernetes.api.client import resource_of
-from launchpad.launch.backends.kubernetes.api.permissions import DETACHED, DETACHING, RIGHTS, USEFUL
-from launchpad.launch.backends.kubernetes.settings import FILE
+from launchpad.launch.backends.kubernetes.api.permissions import (
+    ASKING,
+    DETACHED,
+    DETACHING,
+    RIGHTS,
+    USEFUL,
+)
+from launchpad.launch.backends.kubernetes.create_run import Submitter
+from launchpad.launch.backends.kubernetes.detached import launcher_manifests
+from launchpad.launch.backends.kubernetes.detached.launcher_manifests import LauncherSpec
+from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from tests.docs import pages
 from tests.docs.pages import ROOT
+from tests.kubernetes.fake_cluster import FakeCluster
+from tests.kubernetes.test_detached import plan_of_two
 from tests.waiting import until
 
 PAGE = ROOT / "docs" / "backends" / "kubernetes.md"
@@ -171,10 +182,13 @@ class TestOnACluster:
             for command, shown in commands_of("python -m launchpad ps"):
                 printed = terminal.run(re.sub(r"counting-[0-9a-f]{8}", name, command))
                 assert_shown(shown, printed)
-                name = next(iter(re.findall(r"secret/(\S+)", printed)), name)
+                name = next(iter(re.findall(r"configmap/(\S+)", printed)), name)
 
             assert process.wait(DEADLINE_S) == 0
-        assert terminal.run("kubectl get secrets,services,jobs -o name -l launchpad/run") == ""
+        assert (
+            terminal.run("kubectl get configmaps,secrets,services,jobs -o name -l launchpad/run")
+            == ""
+        )
 
     def test_a_program_that_was_left_is_seen_and_stopped(
         self, terminal: Terminal, elsewhere: Terminal
@@ -185,14 +199,23 @@ class TestOnACluster:
 
         for command, shown in others:
             assert_shown(shown, elsewhere.run(command))
-        assert terminal.run("kubectl get all,secrets,roles -o name -l launchpad/run") == ""
+        assert (
+            terminal.run("kubectl get all,configmaps,secrets,roles -o name -l launchpad/run") == ""
+        )
 
     def test_a_cluster_takes_the_plan_also_with_the_patch(self, terminal: Terminal) -> None:
         ((command, shown),) = commands_of("python docs/snippets/on_kubernetes/show_plan.py")
-        patched = terminal.with_more(**{FILE: str(SNIPPETS / "patched.yaml")})
-
         assert_shown(shown, terminal.run(command))
-        assert_shown(shown, patched.run(command))
+        for settings in ("patched.yaml", "strict.yaml"):
+            patched = terminal.with_more(**{FILE: str(SNIPPETS / settings)})
+            assert_shown(shown, patched.run(command))
+
+    def test_a_cluster_takes_the_network_policies(self, terminal: Terminal) -> None:
+        ((command, shown),) = commands_of("kubectl apply -f docs/snippets/on_kubernetes/network")
+        try:
+            assert_shown(shown, terminal.run(command))
+        finally:
+            terminal.run(command.replace(" apply ", " delete --ignore-not-found "))
 
     def test_the_page_s_role_is_enough_for_an_account_and_needed(self, terminal: Terminal) -> None:
         launch = "python -m examples.hello_world --lp_launch_type=kubernetes"
@@ -215,8 +238,8 @@ class TestOnACluster:
                 " --ignore-not-found"
             )
 
-        assert "of the cluster you may not create secrets, get secrets, delete secrets" in refused
-        assert "of the cluster you may not list secrets" in unlisted
+        assert "of the cluster you may not create configmaps, get configmaps, delete" in refused
+        assert "of the cluster you may not list configmaps" in unlisted
         assert "the greeting is right" in launched
         assert "you may not" not in listed
         assert "stopped after" in stopped
@@ -239,6 +262,70 @@ def as_account(terminal: Terminal, name: str) -> Terminal:
 # --- its words, without a cluster ------------------------------------------------------------------
 
 
+def test_the_page_s_settings_for_a_strict_namespace_fit_its_program() -> None:
+    done = subprocess.run(
+        [sys.executable, SNIPPETS / "show_plan.py"],
+        env={**os.environ, FILE: str(SNIPPETS / "strict.yaml"), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+
+    jobs = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "Job"]
+    pods = {
+        job["metadata"]["labels"]["launchpad/group"]: job["spec"]["template"]["spec"]
+        for job in jobs
+    }
+    assert set(pods) == {"counter", "ticker"}
+    for pod in pods.values():
+        limits = pod["containers"][0]["resources"]["limits"]
+        assert limits == {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "2Gi"}
+    assert pods["counter"]["tolerations"][0]["key"] == "nvidia.com/gpu"
+    assert "tolerations" not in pods["ticker"]
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a label selector fits these labels."""
+    fits = {
+        "Exists": lambda key, values: key in labels,
+        "In": lambda key, values: labels.get(key) in values,
+    }
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        fits[each["operator"]](each["key"], each.get("values"))
+        for each in selector.get("matchExpressions", ())
+    )
+
+
+def test_the_network_policies_are_for_all_our_pods_and_no_others(cluster: FakeCluster) -> None:
+    plan = plan_of_two()
+    settings = Settings(image="image", send_code=False)
+    submitter = replace(Submitter.here(settings), run="left-1")
+    launcher_manifests.create(cluster, LauncherSpec(plan, settings, submitter))  # type: ignore[arg-type]
+    labels = {"launcher": {"launchpad/worker": "launcher"}, "other": {"app": "web"}}
+    for run_object in [*plan.manifests(), *cluster.objects.values()]:  # type: ignore[attr-defined]
+        if run_object["kind"] == "Job":
+            of_pod = run_object["spec"]["template"]["metadata"]["labels"]
+            labels[of_pod["launchpad/worker"]] = of_pod
+
+    policies = list(yaml.safe_load_all((SNIPPETS / "network_policy.yaml").read_text()))
+    pods, launchers = (policy["spec"] for policy in policies)
+
+    def selected(selector: Mapping[str, Any]) -> set[str]:
+        return {name for name, of_pod in labels.items() if selects(selector, of_pod)}
+
+    ours = {"loop-0", "loop-1", "supervisor", "launcher"}
+    assert selected(pods["podSelector"]) == ours
+    to_ours, to_dns = pods["egress"]
+    for rule in (pods["ingress"][0]["from"], to_ours["to"]):
+        assert [selected(peer["podSelector"]) for peer in rule] == [ours]
+    assert {(port["protocol"], port["port"]) for port in to_dns["ports"]} == {
+        ("UDP", 53),
+        ("TCP", 53),
+    }
+    assert selected(launchers["podSelector"]) == {"supervisor", "launcher"}
+    assert {port["port"] for rule in launchers["egress"] for port in rule["ports"]} == {443, 6443}
+
+
 def test_the_role_allows_what_is_asked_for_and_no_more() -> None:
     rules = yaml.safe_load((SNIPPETS / "role.yaml").read_text())["rules"]
 
@@ -252,12 +339,20 @@ def test_the_role_allows_what_is_asked_for_and_no_more() -> None:
 
     assert allowed == {
         (verb, *resource_of(kind))
-        for kind, verbs in {*RIGHTS, *DETACHED, *DETACHING, *USEFUL}
+        for kind, verbs in {*RIGHTS, *DETACHED, *DETACHING, *USEFUL, *ASKING}
         for verb in verbs.split()
     }
 
 
-SAID_BY_OTHERS = {"Insufficient cpu", "nvidia.com/gpu", "taint", "selector", "ModuleNotFoundError"}
+SAID_BY_OTHERS = {
+    "Insufficient cpu",
+    "nvidia.com/gpu",
+    "taint",
+    "selector",
+    "ModuleNotFoundError",
+    "Evicted",
+    "exceeds the limit",
+}
 SOURCES = [
     *(ROOT / "launchpad" / "launch" / "backends" / "kubernetes").rglob("*.py"),
     ROOT / "launchpad" / "launch" / "planning" / "planner.py",

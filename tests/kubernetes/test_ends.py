@@ -41,7 +41,7 @@ running.wait()
 """
 """Launches two workers, says so when they run, and waits for them."""
 
-KINDS = ("Secret", "Service", "Job", "Pod", "ServiceAccount", "Role", "RoleBinding")
+KINDS = ("ConfigMap", "Secret", "Service", "Job", "Pod", "ServiceAccount", "Role", "RoleBinding")
 
 
 def what_is_left(api: Cluster) -> list[str]:
@@ -58,7 +58,7 @@ def what_is_left(api: Cluster) -> list[str]:
 
 def end_all(api: Cluster) -> None:
     """Of a test that has failed, so that the next one finds nothing."""
-    for root in api.list("Secret", "launchpad/role=root")[0]:
+    for root in api.list("ConfigMap", "launchpad/role=root")[0]:
         name = root["metadata"]["name"]
         pods = api.list("Pod", f"launchpad/run={name}")[0]
         termination.remove(api, name, {pod["metadata"]["name"] for pod in pods})
@@ -214,15 +214,21 @@ def test_a_failure_is_raised_and_stays_in_the_log_until_the_rest_is_stopped(api:
     until(lambda: what_is_left(api) == [])
 
 
-def test_a_supervisor_whose_pod_is_deleted_stops_and_launches_nothing(api: Cluster) -> None:
+@pytest.mark.parametrize("force", [(), ("--force", "--grace-period=0")])
+def test_a_supervisor_whose_pod_is_deleted_stops_and_launches_nothing(
+    api: Cluster, force: tuple[str, ...]
+) -> None:
     left = leave(pod_nodes.waits)
     until(lambda: "waiting" in left.logs("one-0"))
 
-    kubectl(api, "delete", "pod", "-l", SUPERVISOR)
-    with pytest.raises(lp.LaunchError, match="was launched already"):
+    kubectl(api, "delete", "pod", "-l", SUPERVISOR, *force)
+    with pytest.raises(
+        lp.LaunchError, match="cannot take over its workers, so the program was end"
+    ):
         left.wait(DEADLINE_S)
 
-    assert "pod/" not in kubectl(api, "get", "pods", "-o", "name", "-l", "launchpad/group=one")
+    of_group = ("get", "pods", "-o", "name", "-l", "launchpad/group=one")
+    until(lambda: "pod/" not in kubectl(api, *of_group))
     left.stop()
     until(lambda: what_is_left(api) == [])
 

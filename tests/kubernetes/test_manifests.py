@@ -80,7 +80,11 @@ def without_payloads(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         (
             "with_resources",
             {"cpus": 1.5, "gpus": 2, "memory": "4GiB", "env": {"B": "2", "A": "1"}},
-            {"namespace": "research", "gpu_resource": "amd.com/gpu"},
+            {
+                "namespace": "research",
+                "gpu_resource": "amd.com/gpu",
+                "default_resources": {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "2Gi"},
+            },
         ),
         (
             "placed_and_patched",
@@ -96,7 +100,16 @@ def without_payloads(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
                             {"name": "*", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
                         ],
                     }
-                }
+                },
+                "group_patches": {
+                    "Worker_A": {
+                        "metadata": {"labels": {"tier": "gpu"}},
+                        "spec": {
+                            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+                            "priorityClassName": "high",
+                        },
+                    }
+                },
             },
         ),
     ],
@@ -145,6 +158,79 @@ def test_the_processes_of_a_colocation_are_on_one_node_and_each_has_a_pod() -> N
         assert its_labels["launchpad/colocation"] == "trainer-0"
 
 
+def test_a_worker_gets_by_default_only_what_it_does_not_ask_for() -> None:
+    defaults = {"cpu": 2, "memory": "1Gi", "nvidia.com/gpu": "0"}
+    program = program_of(memory="4GiB", gpus=1)
+
+    asking, other = (
+        pod_of(worker, program, default_resources=defaults) for worker in ("Worker_A-0", "server-0")
+    )
+
+    limits = asking["containers"][0]["resources"]["limits"]
+    assert limits == {"cpu": "2", "memory": str(4 << 30), "nvidia.com/gpu": "1"}
+    limits = other["containers"][0]["resources"]["limits"]
+    assert limits == {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "0"}
+    for pod in (asking, other):
+        resources = pod["containers"][0]["resources"]
+        assert resources["requests"] == {"ephemeral-storage": "64Mi", **resources["limits"]}
+
+
+@pytest.mark.parametrize(
+    ("memory", "defaults", "in_memory", "on_disk"),
+    [
+        (None, {}, "10Gi", "10Gi"),
+        ("2GiB", {}, str(2 << 30), "10Gi"),
+        ("2GiB", {"memory": "1Gi"}, str(2 << 30), "10Gi"),
+        (None, {"memory": "1Gi", "ephemeral-storage": "5Gi"}, "1Gi", "5Gi"),
+    ],
+)
+def test_each_folder_of_a_pod_has_a_limit_that_follows_from_the_worker_s_resources(
+    memory: str | None, defaults: dict[str, str], in_memory: str, on_disk: str
+) -> None:
+    pod = pod_of("Worker_A-0", program_of(memory=memory), default_resources=defaults)
+
+    limits = {v["name"]: v["emptyDir"]["sizeLimit"] for v in pod["volumes"] if "emptyDir" in v}
+    assert limits == {"run": on_disk, "state": on_disk, "tmp": on_disk, "shm": in_memory}
+
+
+def test_pods_are_as_the_pod_security_standard_restricted_wants_them() -> None:
+    pod = pod_of("Worker_A-0", program_of(gpus=1, memory="1GiB", placement="spread"))
+
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    allowed = {
+        "configMap",
+        "downwardAPI",
+        "emptyDir",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+    assert all(len(volume.keys() & allowed) == 1 for volume in pod["volumes"])
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert "hostPort" not in str(container)
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_all_objects_have_the_labels_by_which_tools_of_others_group_them() -> None:
+    manifests = manifests_of(program_of())
+    manifests += [m["spec"]["template"] for m in manifests if m["kind"] == "Job"]
+
+    assert {kind["kind"] for kind in manifests if "kind" in kind} >= {"Secret", "Service", "Job"}
+    for manifest in manifests:
+        labels = manifest["metadata"]["labels"]
+        recommended = {name: labels[f"app.kubernetes.io/{name}"] for name in ("name", "instance")}
+        assert recommended == {"name": "My-Program", "instance": "my-program-00000000"}
+        assert labels["app.kubernetes.io/managed-by"] == "launchpad"
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 
@@ -157,6 +243,21 @@ def test_the_processes_of_a_colocation_are_on_one_node_and_each_has_a_pod() -> N
         ({}, {"imagee": "x"}, "takes no 'imagee'; it takes image, namespace"),
         ({}, {"image": 3}, "image=3 must be str"),
         ({}, {"pod_patch": []}, r"pod_patch=\[\] must be Mapping"),
+        ({}, {"pod_patch": {"tolerations": []}}, "pod_patch must be the patch of a pod's template"),
+        (
+            {},
+            {"group_patches": {"worker": {}}},
+            r"names a group 'worker'; program 'My Program' has \['server', 'Worker_A'\]",
+        ),
+        ({}, {"group_patches": {"server": []}}, r"group_patches\['server'\] must be the patch of"),
+        ({}, {"group_patches": {"server": {"containers": []}}}, r"with 'metadata' or 'spec' in it"),
+        (
+            {},
+            {"default_resources": {"cpu": "much"}},
+            r"default_resources\['cpu'\]='much' must be an",
+        ),
+        ({}, {"default_resources": {"memory": True}}, r"\['memory'\]=True must be an amount"),
+        ({}, {"default_resources": "1Gi"}, "default_resources='1Gi' must be Mapping"),
         ({}, {"pending_timeout_s": "1"}, "pending_timeout_s='1' must be int or float"),
         ({}, {"pending_timeout_s": True}, "pending_timeout_s=True must be int or float"),
         ({}, {"send_code": "no"}, "send_code='no' must be bool"),

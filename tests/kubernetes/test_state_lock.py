@@ -25,7 +25,7 @@ from tests import nodes
 from tests.kubernetes.fake_cluster import FakeCluster
 
 RUNS = {"persistentVolumeClaim": {"claimName": "runs"}}
-LOCK = ("Secret", names.state_lock("exp1", RUNS))
+LOCK = ("ConfigMap", names.state_lock("exp1", RUNS))
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def make(cluster: FakeCluster, volume: Mapping[str, Any] = RUNS) -> Run:
 
 def make_stale_lock(cluster: FakeCluster) -> None:
     """One of a run whose root is gone, and which the cluster has not deleted yet."""
-    del cluster.objects["Secret", make(cluster).name]
+    del cluster.objects["ConfigMap", make(cluster).name]
 
 
 def test_a_folder_of_one_volume_is_one_runs_until_that_is_deleted(cluster: FakeCluster) -> None:
@@ -67,7 +67,7 @@ def test_a_folder_of_one_volume_is_one_runs_until_that_is_deleted(cluster: FakeC
 
     with pytest.raises(lp.LaunchError, match=f"state='exp1' is in use by run {first.name} in"):
         make(cluster, {"persistentVolumeClaim": {"claimName": "runs", "readOnly": False}})
-    cluster.delete("Secret", first.name)
+    cluster.delete("ConfigMap", first.name)
 
     make(cluster)
 
@@ -93,11 +93,11 @@ def test_a_stale_lock_goes_to_one(cluster: FakeCluster, monkeypatch: pytest.Monk
 
 def test_a_stale_lock_that_cannot_be_deleted_is_refused_with_why(cluster: FakeCluster) -> None:
     make_stale_lock(cluster)
-    cluster.refused = {("delete", "Secret")}
+    cluster.refused = {("delete", "ConfigMap")}
 
-    with pytest.raises(lp.LaunchError, match="in 5 tries: you cannot delete secrets") as refused:
+    with pytest.raises(lp.LaunchError, match="in 5 tries: you cannot delete configmaps") as refused:
         make(cluster)
-    assert f"`kubectl delete secret {LOCK[1]} -n mine`" in str(refused.value)
+    assert f"`kubectl delete configmap {LOCK[1]} -n mine`" in str(refused.value)
 
 
 def test_a_folder_is_not_free_while_a_pod_of_a_deleted_run_stops(cluster: FakeCluster) -> None:
@@ -105,7 +105,7 @@ def test_a_folder_is_not_free_while_a_pod_of_a_deleted_run_stops(cluster: FakeCl
     cluster.create(manifest.job(first, planned()[0].workers[0], 1))
     pod = cluster.pod("loop-0")
     cluster.run(pod)
-    cluster.delete("Secret", first.name)
+    cluster.delete("ConfigMap", first.name)
     assert "deletionTimestamp" in cluster.objects["Pod", pod]["metadata"]
 
     with pytest.raises(lp.LaunchError, match=f"is in use by pod {pod} of run {first.name}"):

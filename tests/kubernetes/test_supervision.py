@@ -28,7 +28,7 @@ from launchpad.outcome import Outcome
 from launchpad.runtime import results
 from launchpad.runtime.events import Done, Ended, Event, Ready, StopRequested
 from tests import nodes
-from tests.kubernetes.fake_cluster import FakeCluster
+from tests.kubernetes.fake_cluster import Account, FakeCluster
 from tests.waiting import until
 
 SUCCEEDED = Outcome("loop-0", outcome.SUCCEEDED)
@@ -45,21 +45,24 @@ class OnFake(TestKubernetes):
 
     __test__ = False
 
-    def __init__(self, cluster: FakeCluster, **options: Any) -> None:
+    def __init__(self, cluster: FakeCluster | Account, **options: Any) -> None:
         super().__init__(image="image", **options)
         self._cluster = cluster
 
     def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        return KubernetesWorkers(plan, run, report, self._settings, self._cluster)
+        return KubernetesWorkers(plan, run, report, self._settings, self._cluster, self.submitter)
 
 
 @contextmanager
 def launched(
-    cluster: FakeCluster, program: lp.Program | None = None, **options: Any
+    cluster: FakeCluster,
+    program: lp.Program | None = None,
+    backend: OnFake | None = None,
+    **options: Any,
 ) -> Iterator[Running]:
-    backend = OnFake(cluster, **options)
+    backend = backend or OnFake(cluster, **options)
     plan = planner.plan(program or program_of(), backend, "test_kubernetes")
     run = RunDirectory.create(plan.program)
     output = Output(run, [worker.name for worker in plan.workers], None)
@@ -202,6 +205,77 @@ def test_a_pod_that_does_not_begin_fails_in_the_words_of_the_cluster(
 
         with pytest.raises(lp.ProgramFailed, match=cause):
             running.wait(20)
+
+
+QUOTA = 'pods "fake-1-loop-0-1-x" is forbidden: '
+UNSPECIFIED = (
+    QUOTA + "failed quota: q: must specify limits.cpu for: worker; limits.memory for: worker"
+)
+EXCEEDED = (
+    QUOTA + "exceeded quota: q, requested: limits.cpu=8, used: limits.cpu=0, limited: limits.cpu=4"
+)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "pending_timeout_s", "cause", "hint"),
+    [
+        # However long one waits, such a quota takes no such pod.
+        (UNSPECIFIED, 600, "makes no pod for it: FailedCreate: pods ", "set default_resources={"),
+        (
+            EXCEEDED,
+            0.5,
+            "made no pod for it in 0.5 s: FailedCreate: pods ",
+            "or default_resources,",
+        ),
+    ],
+)
+def test_where_a_quota_refuses_a_pod_the_setting_for_it_is_named(
+    cluster: FakeCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: str,
+    pending_timeout_s: float,
+    cause: str,
+    hint: str,
+) -> None:
+    monkeypatch.setattr(pod_workers, "_NO_POD_S", 0.1)
+    cluster.no_pods = refusal
+    with launched(cluster, pending_timeout_s=pending_timeout_s) as running:
+        with pytest.raises(lp.ProgramFailed, match=cause) as refused:
+            running.wait(20)
+
+        assert refusal.removeprefix(QUOTA) in str(refused.value)
+        assert hint in str(refused.value)
+
+
+def test_who_finds_no_place_is_told_what_it_gets_by_default(cluster: FakeCluster) -> None:
+    defaults = {"cpu": "64", "memory": "1Gi"}
+    with launched(cluster, default_resources=defaults, pending_timeout_s=0.5) as running:
+        cluster.refuse_to_place(cluster.pod("loop-0"), "0/3 nodes: 3 Insufficient cpu.")
+
+        with pytest.raises(
+            lp.ProgramFailed,
+            match="asks for nothing itself, and by default_resources for cpu=64, memory=1Gi",
+        ):
+            running.wait(20)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'Usage of EmptyDir volume "tmp" exceeds the limit "10Gi".',
+        "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi.",
+    ],
+)
+def test_who_is_evicted_because_it_wrote_too_much_is_told_how_to_get_more(
+    loop: Loop, message: str
+) -> None:
+    loop.cluster.evict(loop.pod, "Evicted", message)
+
+    with pytest.raises(
+        lp.ProgramFailed, match=r"set default_resources=\{'ephemeral-storage'"
+    ) as end:
+        loop.running.wait(20)
+    assert message in str(end.value)
 
 
 def test_a_worker_that_asks_for_it_stops_the_program(loop: Loop) -> None:
@@ -385,9 +459,7 @@ def test_why_a_job_got_no_pod_is_told_while_it_waits_and_at_the_end(
     noted: list[str] = []
     monkeypatch.setattr(Output, "note", lambda self, text, **_: noted.append(text))
     monkeypatch.setattr(pod_workers, "_NO_POD_S", 0.2)
-    monkeypatch.setattr(cluster, "_pod_of", lambda job: {**job, "kind": "NoPod"})
-    event = {"kind": "Event", "type": "Warning", "reason": "FailedCreate", "message": "no quota"}
-    cluster.objects["Event", "e"] = {**event, "metadata": {"name": "e"}}
+    cluster.no_pods = "no quota"
     with (
         launched(cluster, pending_timeout_s=1) as running,
         pytest.raises(lp.ProgramFailed, match="has made no pod for it in 1 s: FailedCreate: no qu"),
@@ -395,4 +467,3 @@ def test_why_a_job_got_no_pod_is_told_while_it_waits_and_at_the_end(
         running.wait(20)
 
     assert "loop-0 has no pod yet: FailedCreate: no quota" in noted
-    del cluster.objects["Event", "e"]

@@ -54,6 +54,12 @@ class Kubernetes(Backend):
                 "launch type 'kubernetes' needs an image: one that has Python, launchpad and your packages."
                 f" Give image=… to launch and plan, or `image: …` in a YAML file that ${FILE} names"
             )
+        groups = dict.fromkeys(worker.group for worker in plan.workers)
+        for label in self._settings.group_patches:
+            if label not in groups:
+                raise DefinitionError(
+                    f"group_patches names a group {label!r}; program {plan.program!r} has {list(groups)}"
+                )
         hosts: dict[str, str] = {}
         for worker in plan.workers:
             resources = worker.resources
@@ -156,16 +162,12 @@ class ClusterPlan(LaunchPlan):
         """Return the objects of a launch, in the order of creation, without secrets and random parts."""
         name = names.run_name(self.program, _RUN_ID)
         workers = named(self, name).workers
-        (root_files, *more_files), places = pod_input.pack_secrets(
+        files, places = pod_input.pack_secrets(
             dict.fromkeys(pod_input.FILES, _MADE_AT_LAUNCH),
             manifest.contents(_MADE_AT_LAUNCH, workers),
         )
         run = Run(self.program, name, self.settings, places, state=self.state)
-        shared = [
-            manifest.root(run, root_files),
-            manifest.service(run),
-            *manifest.others(run, more_files),
-        ]
+        shared = [manifest.root(run), manifest.service(run), *manifest.inputs(run, files)]
         return shared + [manifest.job(run, worker, 1) for worker in workers]
 
     def to_yaml(self) -> str:

@@ -64,7 +64,7 @@ def make(
     keys: RunSecrets,
     submitter: Submitter | None = None,
 ) -> Run:
-    """Create the Service and the Secrets with the pods' input: either all of these objects, or none.
+    """Create the root, the Service, and the Secrets with the pods' input: all of these objects, or none.
 
     Args:
         submitter: The launching script; by default this process's script.
@@ -86,7 +86,7 @@ def make(
         grace_s,
         plan.state,
     )
-    (root_files, *more_files), places = pod_input.pack_secrets(
+    files, places = pod_input.pack_secrets(
         config.files(), manifest.contents(submitter.code, plan.workers)
     )
     run = Run(
@@ -102,17 +102,17 @@ def make(
     )
     uid = ""
     try:
-        root = manifest.root(run, root_files, json.dumps(record.left_behind(directory, plan)))
+        root = manifest.root(run, json.dumps(record.left_behind(directory, plan)))
         uid = cluster.create(root)["metadata"]["uid"]
         run = replace(run, owner=Owner(run.name, uid))
         if run.mounts_state:
             _lock_state(cluster, run)
-        for run_object in (manifest.service(run), *manifest.others(run, more_files)):
+        for run_object in (manifest.service(run), *manifest.inputs(run, files)):
             cluster.create(run_object)
     except BaseException as error:
         if uid:
             with contextlib.suppress(ClusterError):
-                cluster.delete("Secret", run.name)
+                cluster.delete("ConfigMap", run.name)
         if isinstance(error, ClusterError):
             raise LaunchError(f"the cluster does not take this program: {error}") from error
         raise
@@ -120,10 +120,10 @@ def make(
 
 
 def _lock_state(cluster: Cluster, run: Run) -> None:
-    """Hold the run's state folder in the cluster, by a Secret that is deleted with the run.
+    """Hold the run's state folder in the cluster, by a ConfigMap that is deleted with the run.
 
-    The cluster deletes this Secret before pods that are just stopping, and these pods still save. So look for
-    such pods, too.
+    The cluster deletes this ConfigMap before pods that are just stopping, and these pods still save. So look
+    for such pods, too.
 
     Raises:
         LaunchError: another run holds the folder, or a pod of another run still uses it.
@@ -132,27 +132,27 @@ def _lock_state(cluster: Cluster, run: Run) -> None:
     last_error: ApiError | None = None
     for _ in range(_LOCK_TRIES):
         try:
-            cluster.create(manifest.secret(run, name, {}))
+            cluster.create(manifest.config_map(run, name, {}))
             break
         except ApiError as error:
             if error.status != _EXISTS:
                 raise
             last_error = error
         try:
-            metadata = cluster.read("Secret", name)["metadata"]
+            metadata = cluster.read("ConfigMap", name)["metadata"]
             (holder,) = metadata["ownerReferences"]
             if _is_there(cluster, holder):
                 raise _in_use(cluster, run, f"run {holder['name']}")
             # The lock's run is gone. The uid protects a lock that another launch has just taken.
-            cluster.delete("Secret", name, uid=metadata["uid"])
+            cluster.delete("ConfigMap", name, uid=metadata["uid"])
         except ApiError as error:
             last_error = error
         time.sleep(_LOCK_PAUSE_S)
     else:
         raise LaunchError(
-            f"state={run.state!r} may be in use: its lock, the Secret {name} in namespace"
+            f"state={run.state!r} may be in use: its lock, the ConfigMap {name} in namespace"
             f" {cluster.namespace!r}, could not be had in {_LOCK_TRIES} tries: {last_error}. If no other run"
-            f" uses that folder, delete it: `kubectl delete secret {name} -n {cluster.namespace}`"
+            f" uses that folder, delete it: `kubectl delete configmap {name} -n {cluster.namespace}`"
         )
     pods, _ = cluster.list("Pod", f"{names.STATE_LOCK}={name}")
     for pod in pods:
@@ -162,9 +162,9 @@ def _lock_state(cluster: Cluster, run: Run) -> None:
 
 
 def _is_there(cluster: Cluster, owner: Mapping[str, Any]) -> bool:
-    """Return True if this owner of a Secret still exists."""
+    """Return True if this owner of a lock still exists."""
     try:
-        return bool(cluster.read("Secret", owner["name"])["metadata"]["uid"] == owner["uid"])
+        return bool(cluster.read("ConfigMap", owner["name"])["metadata"]["uid"] == owner["uid"])
     except ApiError as error:
         if error.status != _NOT_FOUND:
             raise

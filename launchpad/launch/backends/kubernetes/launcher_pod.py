@@ -16,17 +16,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
-from launchpad.launch.backends.kubernetes import pod_messages
-from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError, RetryWindow
+from launchpad.launch.backends.kubernetes import pod_messages, pod_status
+from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError, RetryWindow, T
 from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
 from launchpad.launch.backends.kubernetes.backend import Kubernetes
 from launchpad.launch.backends.kubernetes.detached import launcher_manifests, launcher_state
@@ -101,7 +101,10 @@ class LauncherPod:
         return end.failure()
 
     def _own(self) -> Owner:
-        """Claim the run for this pod, and return the run's owner. A cluster may start a launcher pod twice.
+        """Claim the run for this pod, and return the run's owner.
+
+        If a launcher pod is deleted or its node dies, the cluster starts another one. What the first pod knew
+        of the program is lost with it, so the second pod only ends the program.
 
         Raises:
             LaunchError: another pod has launched the run already, or the cluster refuses.
@@ -109,18 +112,54 @@ class LauncherPod:
         name = self._object_name
         cluster = self._cluster
         try:
-            owner = Owner(name, cluster.read("Secret", name)["metadata"]["uid"])
+            owner = Owner(name, cluster.read("ConfigMap", name)["metadata"]["uid"])
             run = replace(launcher_manifests.run_of(self._spec, {}), owner=owner)
-            cluster.create(manifest.secret(run, f"{run.name}-begun", {}))
+            cluster.create(manifest.config_map(run, f"{run.name}-begun", {}))
         except ClusterError as error:
             if error.status == _EXISTS:
+                ended = "so the program was ended"
+                try:
+                    self._end_orphans()
+                except ClusterError as refusal:
+                    ended = f"and the program could not be ended: {refusal}"
                 raise LaunchError(
-                    f"{self._spec.submitter.run} was launched already, by a pod that is gone, and is not"
-                    f" launched again; what may be left of it goes with `kubectl delete job {name} -n"
-                    f" {cluster.namespace}`"
+                    f"the pod of the supervisor of {self._spec.submitter.run} is gone: it was deleted, or its"
+                    f" node was drained or died. Another supervisor cannot take over its workers, {ended}."
+                    " Launch it again; with state=…, it continues from what it has saved."
+                    f" `kubectl delete job {name} -n {cluster.namespace}` deletes what is left"
                 ) from error
             raise LaunchError(f"the supervisor cannot use its cluster: {error}") from error
         return owner
+
+    def _end_orphans(self) -> None:
+        """Delete the run of an earlier launcher pod, after that pod has ended or its node is gone.
+
+        Raises:
+            LaunchError: this pod was told to stop before that.
+            ClusterError: the cluster refuses, or has not answered for a minute.
+        """
+        run = self._spec.submitter.run
+        selector = f"{names.RUN}={self._object_name}"
+        grace_s = launcher_manifests.run_of(self._spec, {}).grace_s
+        deadline = time.monotonic() + grace_s
+        while True:
+            pods, _ = self._retried(partial(self._cluster.list, "Pod", selector))
+            others = [
+                pod["metadata"]
+                for pod in pods
+                if pod["metadata"]["name"] != self._name and not pod_status.is_over(pod)
+            ]
+            # A cluster may start two pods for a Job at once. Then the other one supervises the program.
+            is_left = all("deletionTimestamp" in metadata for metadata in others)
+            if not others or (is_left and time.monotonic() > deadline):
+                break
+            if not is_left:
+                deadline = time.monotonic() + grace_s
+            if self._is_terminated.wait(_AGAIN_S):
+                raise LaunchError(
+                    f"{run} is supervised by another pod, and this one was told to stop"
+                )
+        self._retried(partial(self._cluster.delete, "ConfigMap", run, policy="Foreground"))
 
     def _supervise(self) -> None:
         """Apply commands and answer questions until the program has ended."""
@@ -179,18 +218,27 @@ class LauncherPod:
                 self._cluster.create(manifest.secret(run, name, files))
 
     def _annotate(self, annotation: str, content: Any) -> None:
-        """Write an annotation of this pod. Retry for a minute if the cluster doesn't answer.
+        """Write an annotation of this pod.
 
         Raises:
             ClusterError: the cluster refuses, or has not answered for a minute.
         """
         texts = {annotation: launcher_state.written(content)}
-        write = partial(self._cluster.patch, "Pod", self._name, {"annotations": texts})
+        self._retried(partial(self._cluster.patch, "Pod", self._name, {"annotations": texts}))
+
+    def _retried(self, request: Callable[[], T]) -> T:
+        """Return the answer to a request. Retry for a minute if the cluster doesn't answer.
+
+        Raises:
+            ClusterError: the cluster refuses, or has not answered for a minute.
+        """
         retry = RetryWindow()
-        pause_s = retry.call(write, otherwise=_AGAIN_S)
-        while pause_s:
-            time.sleep(pause_s)
-            pause_s = retry.call(write, otherwise=_AGAIN_S)
+        failed = object()
+        answer = retry.call(request, otherwise=failed)
+        while answer is failed:
+            time.sleep(_AGAIN_S)
+            answer = retry.call(request, otherwise=failed)
+        return cast("T", answer)
 
 
 def main() -> NoReturn:

@@ -6,6 +6,7 @@ pod.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,8 +20,14 @@ from launchpad.outcome import Outcome
 PodObject = Mapping[str, Any]
 
 _SIGNALLED = 128
+_MUST_SPECIFY = "must specify"
+"""The words of a quota that counts a resource of which a pod has no request or limit."""
+
 _CANNOT_START = {"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"}
 NO_REASON = "the cluster does not say why"
+_TOO_MUCH = re.compile(r"(EmptyDir|ephemeral).* exceeds ")
+"""The words of a kubelet that evicts a pod because it has written too much."""
+
 _IMAGE = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
 
 
@@ -69,6 +76,11 @@ def cannot_start(pod: PodObject) -> bool:
     return _state(pod).get("waiting", {}).get("reason") in _CANNOT_START
 
 
+def can_have_no_pod(why_no_pod: str) -> bool:
+    """Return True if the cluster will never make this pod, however long one waits."""
+    return _MUST_SPECIFY in why_no_pod
+
+
 def not_begun(
     facts: AttemptFacts,
     pod: PodObject,
@@ -84,6 +96,14 @@ def not_begun(
     if not pod:
         cause = f"the cluster has made no pod for it in {max_wait_s:g} s: {why_no_pod}"
         hint = "`kubectl describe job` and `kubectl describe quota` tell more"
+        if can_have_no_pod(why_no_pod):
+            cause = f"the cluster makes no pod for it: {why_no_pod}"
+            hint = (
+                "that quota counts resources of which every pod has to say how much it takes: set"
+                " default_resources={'cpu': …, 'memory': …}, which workers get that ask for nothing"
+            )
+        elif "exceeded quota" in why_no_pod:
+            hint += "; ask for less by Resources or default_resources, or for a larger quota"
     elif reason == "Unschedulable":
         cause += f" (it asks for {request or 'nothing in particular'})"
         hint = "ask for less, or add nodes; `kubectl describe nodes` tells what they have, and who has it now"
@@ -139,7 +159,13 @@ def _ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
     if reason:  # Evicted, NodeLost, DeadlineExceeded, Shutdown …
         message = status.get("message", "")
         cause = f"the cluster has ended its pod: {reason}" + (f": {message}" if message else "")
-        return _outcome(facts, outcome.LOST, cause)
+        hint = ""
+        if _TOO_MUCH.search(message):
+            hint = (
+                "for more room, set default_resources={'ephemeral-storage': …}; the room in /dev/shm is"
+                " that of Resources(memory=…)"
+            )
+        return _outcome(facts, outcome.LOST, cause, hint=hint)
     if not terminated:
         return _outcome(facts, outcome.LOST, "it is unknown how its container has ended")
     code = terminated["exitCode"]

@@ -32,6 +32,7 @@ from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
 from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt, why_no_pod
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import names
+from launchpad.launch.backends.kubernetes.manifests.pod_spec import defaults_for
 from launchpad.launch.backends.kubernetes.pod_inputs import archives
 from launchpad.launch.backends.kubernetes.pod_messages import Chunk, PodCommands, Stacks
 from launchpad.launch.backends.kubernetes.settings import Settings
@@ -312,6 +313,8 @@ class KubernetesWorkers(Workers):
             worker = attempt.worker
             why = self._why_no_pod(attempt)
             self._report(WorkerNote(worker, f"{worker} has no pod yet: {why}"))
+            if pod_status.can_have_no_pod(why):
+                self._give_up(attempt)
 
     def _why_no_pod(self, attempt: PodAttempt) -> str:
         job = names.job_name(self._run.name, attempt.worker, attempt.number)
@@ -326,6 +329,10 @@ class KubernetesWorkers(Workers):
             return
         own = self._plan.worker(attempt.worker).resources
         request = own.asked()
+        defaults = defaults_for(own, self._settings)
+        if defaults:
+            amounts = ", ".join(f"{name}={amount}" for name, amount in defaults.items())
+            request = f"{request or 'nothing itself'}, and by default_resources for {amounts}"
         of_all = [w for w in self._plan.workers if w.resources.gpus]
         if own.gpus and len(of_all) > 1:
             total = shortage.demand(
@@ -386,7 +393,7 @@ class KubernetesWorkers(Workers):
             # The supervisor reads no more reports, so print it.
             print(
                 f"launchpad: what belongs to {self._run.name} could not be deleted: {error}. Delete it with"
-                f" `kubectl delete secret {self._run.name} -n {self._cluster.namespace}`",
+                f" `kubectl delete configmap {self._run.name} -n {self._cluster.namespace}`",
                 file=sys.stderr,
             )
         self._informer.is_over.set()

@@ -172,7 +172,7 @@ def remove(cluster: Cluster, run: str, ended_pods: Set[str] = frozenset()) -> No
         ApiError: the cluster refuses.
         Unreachable: the cluster doesn't answer, or something of the run stays.
     """
-    cluster.delete("Secret", run, policy="Foreground")
+    cluster.delete("ConfigMap", run, policy="Foreground")
     deadline = time.monotonic() + _GONE_S
     pause_s = _SOON_S
     while time.monotonic() < deadline:
@@ -201,7 +201,7 @@ def is_gone(
 def is_there(cluster: Cluster, run: str) -> bool:
     """Return True if the root of a run exists."""
     try:
-        cluster.read("Secret", run)
+        cluster.read("ConfigMap", run)
     except ClusterError as error:
         if error.status == 404:
             return False

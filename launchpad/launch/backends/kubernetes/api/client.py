@@ -53,8 +53,6 @@ _GROUPS = {
 
 _JSON = "application/json"
 _MERGE = "application/merge-patch+json"
-_METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
-"""The content type of metadata. Of Secrets, which are large, `read` and `list` request only the metadata."""
 
 
 class ClusterError(Exception):
@@ -133,10 +131,9 @@ class Cluster:
         return self._call("POST", manifest["kind"], body=manifest)
 
     def read(self, kind: str, name: str) -> Manifest:
-        """Return an object, or only the metadata of a Secret. Raise ApiError with 404 if it doesn't exist."""
+        """Return an object. Raise ApiError with 404 if it doesn't exist."""
         assert name, "without a name it would be all of them"
-        accept = _METADATA.format("") if kind == "Secret" else _JSON
-        return self._call("GET", kind, name, accept=accept)
+        return self._call("GET", kind, name)
 
     def secret(self, name: str) -> dict[str, bytes]:
         """Return the files of a Secret. Raise ApiError with 404 if it doesn't exist."""
@@ -176,8 +173,7 @@ class Cluster:
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """Return the objects with these labels, and the version from which a watch continues."""
-        accept = _METADATA.format("List") if kind == "Secret" else _JSON
-        answer = self._call("GET", kind, query={"labelSelector": selector}, accept=accept)
+        answer = self._call("GET", kind, query={"labelSelector": selector})
         return answer["items"] or [], answer["metadata"]["resourceVersion"]
 
     def events(self, kind: str, name: str) -> Sequence[Manifest]:
@@ -290,7 +286,6 @@ class Cluster:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content: str = _JSON,
-        accept: str = _JSON,
         timeout_s: float = _ANSWER_S,
     ) -> Any:
         """Return the response to a request. `Pod/log` is the log of a pod; no name means all objects."""
@@ -314,7 +309,7 @@ class Cluster:
                 method,
                 self._configuration.host + path + (f"?{urlencode(query)}" if query else ""),
                 body=None if body is None else json.dumps(body).encode(),
-                headers={"Accept": accept, "Content-Type": content, **login},
+                headers={"Accept": _JSON, "Content-Type": content, **login},
                 preload_content=False,
                 timeout=urllib3.Timeout(connect=_ANSWER_S, read=timeout_s),
                 retries=False,

@@ -12,19 +12,20 @@ from launchpad.launch.backends.kubernetes.api.client import (
     resource_of,
 )
 
-OWN_SECRETS = ("Secret", "get delete")
+OWN_ROOTS = ("ConfigMap", "get delete")
 RIGHTS = (
+    ("ConfigMap", "create"),
+    OWN_ROOTS,
     ("Secret", "create"),
-    OWN_SECRETS,
     ("Service", "create"),
     ("Job", "create delete"),
     ("Pod", "list watch patch delete"),
     ("Pod/log", "get"),
 )
-"""The rights for a launch: kinds and verbs. A launch reads and deletes only Secrets of its own run."""
+"""The rights for a launch: kinds and verbs. A launch reads and deletes only ConfigMaps of its own run."""
 
 DETACHED = (
-    ("Secret", "list get delete"),
+    ("ConfigMap", "list get delete"),
     ("Job", "delete"),
     ("Pod", "list patch delete"),
     ("Pod/log", "get"),
@@ -37,12 +38,15 @@ USEFUL = (("Event", "list"),)
 DETACHING = (
     *RIGHTS,
     *USEFUL,
-    ("Secret", "patch"),
+    ("ConfigMap", "patch"),
     ("ServiceAccount", "create"),
     ("Role", "create"),
     ("RoleBinding", "create"),
 )
 """The rights to detach a program. Its launcher pod gets no right that the user lacks."""
+
+ASKING = (("Secret", "get delete"),)
+"""The rights to ask the launcher pod of a detached program for stacks, metrics or a restart, say."""
 
 
 def check(cluster: Cluster, rights: Sequence[tuple[str, str]] = RIGHTS) -> None:

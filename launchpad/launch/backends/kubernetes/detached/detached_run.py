@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
 from launchpad.launch.backends.kubernetes import pod_messages, pod_status, termination
+from launchpad.launch.backends.kubernetes.api import permissions
 from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Manifest, RetryWindow
 from launchpad.launch.backends.kubernetes.api.log_follower import split_timestamp
 from launchpad.launch.backends.kubernetes.detached import launcher_manifests, launcher_state
@@ -41,6 +42,10 @@ _ESCALATE_S = 15.0
 _LAUNCHER_KILL_S = 30.0
 """How long a launcher pod may take to kill its program."""
 
+_REPLACED_S = 60.0
+"""How long the cluster may take to replace a launcher pod that is gone."""
+
+_FORBIDDEN = 403
 _NOT_FOUND = 404
 _NO_LOG = (400, _NOT_FOUND)
 """Statuses of requests for the log of a container that doesn't exist yet, or no longer exists."""
@@ -80,6 +85,7 @@ class DetachedRun:
         self._was_stopped = False
         self._gives_up_at = float("inf")
         self._escalates_at = float("inf")
+        self._expects_pod_until = float("inf")
         self._ended: ProgramEnded | None = None
         self._failure: ProgramFailed | LaunchError | None = None
 
@@ -180,7 +186,8 @@ class DetachedRun:
         """Ask the launcher pod, and return its answer.
 
         Raises:
-            LaunchError: there is no launcher pod to ask, it has ended, or it doesn't answer in time.
+            LaunchError: there is no launcher pod to ask, it has ended, or it doesn't answer in time; or this
+                user may not read its answer.
         """
         if not self._is_asked:
             raise LaunchError(
@@ -208,6 +215,8 @@ class DetachedRun:
             try:
                 files = self._cluster.secret(name(0))
             except ApiError as error:
+                if error.status == _FORBIDDEN:
+                    permissions.check(self._cluster, permissions.ASKING)
                 if error.status != _NOT_FOUND:
                     raise
                 continue
@@ -239,11 +248,23 @@ class DetachedRun:
                 # Another script has overwritten our commands at the same moment.
                 self._send_commands(own_commands)
             return False
+        if not acts(pod) and self._may_be_replaced(pod):
+            return False
         self._failure = self._failure or self._how_it_failed(pod)
         if not self._is_to_go:
             return True
         self._delete(self._skips_grace or acts(pod))
         return self._is_gone()
+
+    def _may_be_replaced(self, pod: Manifest) -> bool:
+        """Return True while another launcher pod may still come, and report how the program has ended."""
+        if pod_status.is_over(pod) or self._is_to_go or self._was_stopped:
+            return False
+        if not termination.is_there(self._cluster, self._launcher):
+            return False
+        now = time.monotonic()
+        self._expects_pod_until = min(self._expects_pod_until, now + _REPLACED_S)
+        return now < self._expects_pod_until
 
     def _how_it_failed(self, pod: Manifest) -> ProgramFailed | LaunchError | None:
         if acts(pod):
@@ -265,11 +286,11 @@ class DetachedRun:
         """Delete the objects that own all others: the objects of a launcher pod, and the root of the run."""
         if self._launcher:
             self._cluster.delete("Job", self._launcher, policy="Foreground")
-            self._cluster.delete("Secret", self._launcher, policy="Foreground")
+            self._cluster.delete("ConfigMap", self._launcher, policy="Foreground")
         pods = [] if at_once else self._pods()
         grace_s = max((float(pod["spec"].get(_GRACE_S, 0)) for pod in pods), default=0.0)
         self._escalates_at = time.monotonic() + grace_s + _ESCALATE_S
-        self._cluster.delete("Secret", self._name, policy="Foreground")
+        self._cluster.delete("ConfigMap", self._name, policy="Foreground")
         if at_once:
             pods = self._pods()
             owners = [owner for pod in pods for owner in pod["metadata"].get("ownerReferences", ())]

@@ -1,16 +1,16 @@
 """The objects of a launcher pod: a supervisor that runs in the cluster after its script has ended.
 
     Job      <run>-supervisor       one pod; long after its end, the cluster deletes the Job, and so the rest
-    └── Secret <run>-supervisor     its LauncherSpec; owns what follows, and the root of the run
-        ├── Secret          <run>-supervisor-001 …      what does not fit into one MiB
-        ├── Secret          <run>-supervisor-begun      marks that the pod has launched
+    └── ConfigMap <run>-supervisor  owns what follows, and the root of the run
+        ├── Secret          <run>-supervisor, -001 …    its LauncherSpec, up to a MiB in each
+        ├── ConfigMap       <run>-supervisor-begun      marks that the pod has launched
         ├── Secret          <run>-supervisor-answer-…   an answer, until it is read
         ├── ServiceAccount  <run>-supervisor            no other pod of a run has one
         ├── Role, RoleBinding                           what the pod may do
-        └── Secret <run> …                              the run, the same as without a supervisor
+        └── ConfigMap <run> …                           the run, the same as without a supervisor
 
-`create` makes the Secret before the Job, because a pod needs the Secret and the account. Then it makes the
-Job the Secret's owner. All functions except `create` are pure.
+`create` makes the ConfigMap before the Job, because a pod needs the Secrets and the account that it owns.
+Then it makes the Job the ConfigMap's owner. All functions except `create` are pure.
 """
 
 from __future__ import annotations
@@ -58,6 +58,16 @@ _MODULE = "launchpad.launch.backends.kubernetes.launcher_pod"
 _REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 """Requests of a launcher pod, so that it isn't the first to be evicted."""
 
+_REPLACED = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
+"""The rule by which a pod is replaced that the cluster itself has ended, and not the program in it.
+
+The next pod ends what is left of the program. Clusters before 1.25 don't know this rule, and drop it. They
+replace any pod that is deleted.
+"""
+
 _GRACE_S = 60.0
 """Seconds of grace for a launcher pod, in addition to the time that its workers may take to stop."""
 
@@ -85,19 +95,20 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
     """Create all objects of a launcher pod."""
     versions = {pod_input.VERSIONS: json.dumps(launcher_info.versions()).encode()}
     content = {manifest.content_of(_POD): pickle.dumps(spec, protocol=5)}
-    (root_files, *more_files), places = pod_input.pack_secrets(versions, content)
+    files, places = pod_input.pack_secrets(versions, content)
     run = run_of(spec, places)
-    root = cluster.create(manifest.root(run, root_files, role=NAME))
+    root = cluster.create(manifest.root(run, role=NAME))
     owned = replace(run, owner=Owner(run.name, root["metadata"]["uid"]))
-    for run_object in (*manifest.others(owned, more_files), *_rights(owned, spec)):
+    for run_object in (*manifest.inputs(owned, files), *_rights(owned, spec)):
         cluster.create(run_object)
     # The Job with the one pod has no owner, because it owns everything else.
     job = manifest.job(run, _POD, 1, module=_MODULE)
     job["metadata"]["name"] = run.name
+    job["spec"]["podFailurePolicy"] = {"rules": [_REPLACED]}
     pod = job["spec"]["template"]["spec"]
     pod |= {"serviceAccountName": run.name, "automountServiceAccountToken": True}
     container = worker_container(pod)
-    container["resources"].setdefault("requests", _REQUESTS)
+    container["resources"]["requests"] = _REQUESTS | container["resources"]["requests"]
     fields = {POD_NAME: "metadata.name", NAMESPACE: "metadata.namespace"}
     container["env"] = container.get("env", []) + [
         {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
@@ -110,7 +121,7 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
         "name": job_metadata["name"],
         "uid": job_metadata["uid"],
     }
-    cluster.patch("Secret", run.name, {"ownerReferences": [owner]})
+    cluster.patch("ConfigMap", run.name, {"ownerReferences": [owner]})
 
 
 def run_of(spec: LauncherSpec, places: Places) -> Run:
@@ -120,7 +131,8 @@ def run_of(spec: LauncherSpec, places: Places) -> Run:
     return Run(
         spec.plan.program,
         name(spec.submitter.run),
-        spec.settings,
+        # The program may have a group with the supervisor's name.
+        replace(spec.settings, group_patches={}),
         places,
         grace_s=longest_s + _GRACE_S,
         files=(pod_input.VERSIONS,),
@@ -128,16 +140,16 @@ def run_of(spec: LauncherSpec, places: Places) -> Run:
 
 
 def _rights(run: Run, spec: LauncherSpec) -> list[Manifest]:
-    """Return a service account with a launch's rights; it reads and deletes only its own run's Secrets."""
+    """Return a service account with a launch's rights; it reads and deletes only its own run's ConfigMaps."""
     v1 = {"apiVersion": f"{RBAC}/v1", "metadata": run.metadata(run.name)}
-    own_secrets = [run.name, spec.submitter.run]
+    own_roots = [run.name, spec.submitter.run]
     if spec.plan.state and not is_url(spec.plan.state):
-        own_secrets.append(names.state_lock(spec.plan.state, spec.settings.state_volume))
+        own_roots.append(names.state_lock(spec.plan.state, spec.settings.state_volume))
     rules = []
     for right in (*permissions.RIGHTS, *permissions.USEFUL):
         group, resource = resource_of(right[0])
         rule = {"apiGroups": [group], "resources": [resource], "verbs": right[1].split()}
-        own = {"resourceNames": own_secrets} if right is permissions.OWN_SECRETS else {}
+        own = {"resourceNames": own_roots} if right is permissions.OWN_ROOTS else {}
         rules.append(rule | own)
     subject = {"kind": "ServiceAccount", "name": run.name}
     role = {"apiGroup": RBAC, "kind": "Role", "name": run.name}

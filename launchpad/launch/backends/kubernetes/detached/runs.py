@@ -32,6 +32,9 @@ from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.record import RunRecord
 
 _POLL_S = 0.2
+_NO_POD_S = 5.0
+"""Seconds between two looks at why the launcher pod is not there."""
+
 _COULD_NOT = "the supervisor in the cluster could not launch"
 _FORBIDDEN = 403
 _ROOTS = f"app.kubernetes.io/managed-by=launchpad,{names.ROLE}=root"
@@ -52,7 +55,7 @@ def launch(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: flo
         record = _wait_until_launched(cluster, launcher, settings.pending_timeout_s)
     except BaseException as error:
         leftover = ""
-        for kind in ("Job", "Secret"):
+        for kind in ("Job", "ConfigMap"):
             try:
                 cluster.delete(kind, launcher, policy="Foreground")
             except ClusterError as trouble:
@@ -72,6 +75,7 @@ def launch(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: flo
 def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> dict[str, Any]:
     """Wait for the run's record. Raise LaunchError if the launcher pod fails, or doesn't launch in time."""
     deadline = time.monotonic() + max_wait_s
+    looks_at = time.monotonic() + _NO_POD_S
     retry = RetryWindow()
     check = partial(launcher_pod, cluster, launcher)
     while True:
@@ -84,12 +88,16 @@ def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> 
             raise LaunchError(
                 f"{_COULD_NOT}: {pod_status.ending(FACTS, pod, was_deleted=False).cause}"
             )
+        why_no_pod = ""
+        if not pod and (is_late or time.monotonic() > looks_at):
+            looks_at = time.monotonic() + _NO_POD_S
+            ask = partial(attempt.why_no_pod, cluster, launcher)
+            why_no_pod = retry.call(ask, otherwise=pod_status.NO_REASON)
         if pod_status.has_started(pod):
             if is_late:
                 raise LaunchError(f"{_COULD_NOT}: it has reported nothing in {max_wait_s:g} s")
-        elif is_late or pod_status.cannot_start(pod):
-            why = "" if pod else attempt.why_no_pod(cluster, launcher)
-            end = pod_status.not_begun(FACTS, pod, "", max_wait_s, why)
+        elif is_late or pod_status.cannot_start(pod) or pod_status.can_have_no_pod(why_no_pod):
+            end = pod_status.not_begun(FACTS, pod, "", max_wait_s, why_no_pod)
             raise LaunchError(f"the supervisor in the cluster: {end.cause}. {end.hint}")
         time.sleep(_POLL_S)
 
@@ -102,17 +110,18 @@ def find(cluster: Cluster) -> list[Detached]:
             text names the missing right.
     """
     failure = "runs on the cluster cannot be listed"
-    roots, _ = _explained(cluster, failure, cluster.list, "Secret", _ROOTS)
+    roots, _ = _explained(cluster, failure, cluster.list, "ConfigMap", _ROOTS)
     programs: list[Detached] = []
-    for root in (secret["metadata"] for secret in roots):
+    for root in roots:
         try:
-            record = RunRecord(**json.loads(root["annotations"][names.RECORD]))
+            record = RunRecord(**json.loads(root["data"][names.RECORD]))
         except (KeyError, TypeError, ValueError):  # of another version, or not a run of launchpad
             continue
-        name = root["name"]
-        launcher = launcher_manifests.name(root["name"])
+        metadata = root["metadata"]
+        name = metadata["name"]
+        launcher = launcher_manifests.name(name)
         run = DetachedRun(cluster, name, record.workers)
-        if launcher in [owner["name"] for owner in root.get("ownerReferences", ())]:
+        if launcher in [owner["name"] for owner in metadata.get("ownerReferences", ())]:
             is_asked = acts(launcher_pod(cluster, launcher))
             run = DetachedRun(cluster, name, record.workers, launcher, is_asked)
         programs.append(_detached(cluster, record, run))

@@ -1,1 +1,1 @@
-"""The objects of a run, as data: Secrets, a Service, Jobs and the specs of their pods."""
+"""The objects of a run, as data: its root, Secrets, a Service, Jobs and the specs of their pods."""

@@ -1,9 +1,13 @@
 """The objects of a run, as plain dicts. Pure: the same plan gives the same objects.
 
-    Secret   <run>                 keys of the run, the user's project as a zip, what workers run; owns all
+    ConfigMap <run>                the root: the record of the run; owns all
+    Secret   <run>                 keys of the run, the user's project as a zip, what workers run
     Secret   <run>-001, …          what did not fit into the first; each pod sees only its part
     Service  <run>                 gives each pod the name <worker>.<run>
     Job      <run>-<worker>-1      an attempt: one pod, never restarted by the cluster
+
+The root is no Secret, because a user who may read or list Secrets may read those of others, too. A launch
+only creates Secrets, and the cluster deletes them with the root.
 
 Every cluster from 1.19 on has these kinds. None of them needs an operator.
 """
@@ -27,23 +31,34 @@ _TTL_S = 7 * 86400
 """Seconds after which the cluster deletes an ended Job, if its launcher was killed and can't delete it."""
 
 
-def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "root") -> Manifest:
-    """Return the Secret that owns everything: the first one with input of pods.
+def root(run: Run, record: str = "", role: str = "root") -> Manifest:
+    """Return the ConfigMap that owns everything.
 
     Other scripts find it by the label `role`, and read about the run in `record`.
     """
-    root_secret = secret(run, run.name, files, **{names.ROLE: role})
-    if record:
-        root_secret["metadata"]["annotations"] = {names.RECORD: record}
-    return root_secret
+    return config_map(run, run.name, {names.RECORD: record} if record else {}, **{names.ROLE: role})
 
 
-def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
-    """Return the Secrets with everything that did not fit into the root."""
+def config_map(run: Run, name: str, texts: Mapping[str, str], **more: str) -> Manifest:
+    """Return a ConfigMap of the run with these texts; `more` are further labels."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": run.metadata(name, **more),
+        "data": dict(texts),
+    }
+
+
+def inputs(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
+    """Return the Secrets with the input of all pods."""
     return [
-        secret(run, pod_input.file_name(run.name, i), secret_files)
-        for i, secret_files in enumerate(files, 1)
+        secret(run, _input_name(run, number), secret_files)
+        for number, secret_files in enumerate(files)
     ]
+
+
+def _input_name(run: Run, number: int) -> str:
+    return pod_input.file_name(run.name, number) if number else run.name
 
 
 def secret(run: Run, name: str, files: Mapping[str, bytes], **more: str) -> Manifest:
@@ -101,8 +116,8 @@ def job(
             item = {"key": file, "path": pod_input.file_name(path, i)}
             items.setdefault(number, []).append(item)
     secrets: list[dict[str, Any]] = [
-        {"name": pod_input.file_name(run.name, n) if n else run.name, "items": secret_items}
-        for n, secret_items in items.items()
+        {"name": _input_name(run, number), "items": secret_items}
+        for number, secret_items in items.items()
     ]
     name = names.job_name(run.name, worker.name, attempt)
     secrets += [{"name": pod_input.file_name(f"{name}-state", i)} for i in range(n_state_parts)]
@@ -117,6 +132,8 @@ def job(
         "spec": pod_spec(run, worker, attempt, secrets, module),
     }
     patched_template = patched(template, run.settings.pod_patch)
+    group_patch = run.settings.group_patches.get(worker.group, {})
+    patched_template = patched(patched_template, group_patch)
     metadata = run.metadata(name, **ours)
     # Kueue looks for its labels on the Job.
     metadata["labels"] |= patched_template["metadata"]["labels"]

@@ -25,9 +25,14 @@ RUN, PROGRAM, GROUP, COLOCATION, WORKER, ATTEMPT, ROLE = (
     for name in ("run", "program", "group", "colocation", "worker", "attempt", "role")
 )
 OURS = {"app.kubernetes.io/managed-by": "launchpad"}
+"""The label that all objects of all runs have."""
 
-RECORD = "launchpad/record"
-"""The annotation of the root Secret with the record of the run."""
+_NAME = "app.kubernetes.io/name"
+_INSTANCE = "app.kubernetes.io/instance"
+"""Labels that tools of others group objects by: the program, and its run."""
+
+RECORD = "record"
+"""The entry of a root with the record of the run."""
 
 COMMANDS = "launchpad/orders"
 """The annotation with which the launcher sends commands to a pod. The pod sees it as a file in `MOUNTED`."""
@@ -41,7 +46,7 @@ STATE_VOLUME = "/launchpad/states"
 """The folder at which a pod mounts the volume for a launch with `state=`."""
 
 STATE_LOCK = "launchpad/state-lock"
-"""The label of pods with the name of the Secret by which their run holds its state folder."""
+"""The label of pods with the name of the ConfigMap by which their run holds its state folder."""
 
 CODE = "code"
 """The content with the user's project."""
@@ -67,7 +72,7 @@ _PROGRAM = 18
 
 @dataclass(frozen=True)
 class Owner:
-    """A Secret that owns other objects. The cluster deletes these objects together with the Secret."""
+    """A ConfigMap that owns other objects. The cluster deletes these objects together with it."""
 
     name: str
     uid: str
@@ -81,7 +86,7 @@ class Run:
         name: The name that `run_name` returns.
         places: Content → the Secrets and files that hold it.
         owner: The owner of objects made from now on: the root, once there is one.
-        files: The files of the root that each pod gets.
+        files: The files of the first Secret that each pod gets.
         python_flags: The flags of a worker's interpreter, the same as the script's.
         hash_seed: The hash seed of all workers; empty means any.
         state: The folder in the settings' volume in which workers save, or a URL; empty if nothing is kept.
@@ -105,7 +110,8 @@ class Run:
 
     def metadata(self, name: str, **more: str) -> dict[str, Any]:
         """Return the metadata of an object; `more` are further labels."""
-        ours = {**OURS, RUN: self.name, PROGRAM: label(self.program)}
+        program = label(self.program)
+        ours = {**OURS, _NAME: program, _INSTANCE: self.name, RUN: self.name, PROGRAM: program}
         meta: dict[str, Any] = {"name": name, "labels": {**ours, **more}}
         if self.settings.namespace:
             meta["namespace"] = self.settings.namespace
@@ -113,7 +119,7 @@ class Run:
             meta["ownerReferences"] = [
                 {
                     "apiVersion": "v1",
-                    "kind": "Secret",
+                    "kind": "ConfigMap",
                     **vars(self.owner),
                     "controller": False,
                     "blockOwnerDeletion": True,
@@ -168,7 +174,7 @@ def state_places(worker: WorkerPlan, state: str, folder: str) -> StatePlaces:
 
 
 def state_lock(state: str, volume: Mapping[str, Any]) -> str:
-    """Return the name of the lock of a folder in a volume: a Secret that only one run at a time can have."""
+    """Return the name of the lock of a folder in a volume: a ConfigMap that only one run at a time has."""
     # The same claim may be mounted in different ways, so only its name counts.
     claim = volume.get("persistentVolumeClaim", {}).get("claimName")
     of = json.dumps([claim or volume, state], sort_keys=True, default=str)

@@ -15,14 +15,25 @@ from typing import Any
 from launchpad.launch.backends.kubernetes.api.client import CONTAINER
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.manifests.names import Run
+from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning.interpreter import HASH_SEED
-from launchpad.resources import PACK, STRICT_PACK, STRICT_SPREAD
+from launchpad.resources import PACK, STRICT_PACK, STRICT_SPREAD, Resources
 
 _USER = 1000
 _SPREAD_OVER = "kubernetes.io/hostname"
 _PROBE_S = 10
 _STATES = "states"
+
+_DISK = "ephemeral-storage"
+_DISK_REQUEST = "64Mi"
+"""The disk that a worker requests by default: enough for its code, its log and the state that is copied.
+
+When a node's disk is full, its kubelet first evicts pods that use more than they request.
+"""
+
+_FOLDER_LIMIT = "10Gi"
+"""The limit of an `emptyDir` if the worker's resources have no limit from which it follows."""
 
 
 def pod_spec(
@@ -30,6 +41,10 @@ def pod_spec(
 ) -> dict[str, Any]:
     """Return the spec of one attempt's pod, which mounts the Secrets `mounted`, and runs `module`."""
     resources = worker.resources
+    limits = _limits(run, worker)
+    disk_limit = limits.get(_DISK, _FOLDER_LIMIT)
+    # Files in /dev/shm count as memory of the container, so they never get more than the container.
+    memory_limit = limits.get("memory", _FOLDER_LIMIT)
     annotation = {
         "path": "orders",
         "fieldRef": {"fieldPath": f"metadata.annotations['{names.COMMANDS}']"},
@@ -52,13 +67,14 @@ def pod_spec(
             "fsGroup": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(run, worker, attempt, module)],
+        "containers": [_container(run, worker, attempt, module, limits)],
         "volumes": [
             {"name": "given", "projected": {"defaultMode": 0o400, "sources": sources}},
-            {"name": "run", "emptyDir": {}},
-            {"name": "state", "emptyDir": {}},
-            {"name": "tmp", "emptyDir": {}},
-            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+            *(
+                {"name": name, "emptyDir": {"sizeLimit": disk_limit}}
+                for name in ("run", "state", "tmp")
+            ),
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": memory_limit}},
         ],
     }
     if run.mounts_state:
@@ -78,15 +94,35 @@ def worker_container(spec: Mapping[str, Any]) -> dict[str, Any]:
     return container
 
 
-def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[str, Any]:
+def defaults_for(resources: Resources, settings: Settings) -> dict[str, str]:
+    """Return the default resources of a worker: those that its own leave open."""
+    own = {
+        "cpu": resources.cpus,
+        "memory": resources.memory,
+        settings.gpu_resource: resources.gpus or None,
+    }
+    defaults = settings.default_resources
+    return {name: amount for name, amount in defaults.items() if own.get(name) is None}
+
+
+def _limits(run: Run, worker: WorkerPlan) -> dict[str, str]:
+    """Return the limits of a worker's container: what the worker asks for, and defaults for the rest."""
     resources = worker.resources
-    limits: dict[str, str] = {}
+    limits = defaults_for(resources, run.settings)
     if resources.cpus is not None:
         limits["cpu"] = f"{round(resources.cpus * 1000)}m"
     if resources.memory_bytes is not None:
         limits["memory"] = str(resources.memory_bytes)
     if resources.gpus:
         limits[run.settings.gpu_resource] = str(int(resources.gpus))
+    return limits
+
+
+def _container(
+    run: Run, worker: WorkerPlan, attempt: int, module: str, limits: Mapping[str, str]
+) -> dict[str, Any]:
+    # Limits are requests, too, so a worker gets what it asks for, no less and no more.
+    requests = {_DISK: _DISK_REQUEST, **limits}
     python = worker.process.python
     interpreter = [python] if python else ["python3", *run.python_flags]
     return {
@@ -94,8 +130,7 @@ def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[
         "image": run.settings.image,
         "command": [*interpreter, "-m", module, str(attempt)],
         **({"env": [{"name": HASH_SEED, "value": run.hash_seed}]} if run.hash_seed else {}),
-        # Limits are requests, too, so a worker gets what it asks for, no less and no more.
-        "resources": {"limits": limits, "requests": dict(limits)} if limits else {},
+        "resources": {**({"limits": dict(limits)} if limits else {}), "requests": requests},
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
         "securityContext": {

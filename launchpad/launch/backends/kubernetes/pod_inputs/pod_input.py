@@ -23,7 +23,7 @@ PART_BYTES = 1_000_000
 
 VERSIONS = "versions"
 SHARED = "shared"
-"""Files of the root Secret that every pod gets. The first has the launcher's versions as text, which any
+"""Files of the first Secret that every pod gets. The first has the launcher's versions as text, which any
 Python can read. A pod checks them before it unpickles anything."""
 FILES = (VERSIONS, SHARED)
 
