@@ -25,6 +25,8 @@ peak memory, to the least possible        | arrays/peak_in_arrays/courier/to_lea
 1 MB over TCP                             | arrays/GB_per_s/courier tcp/1 MB                   | ≥ 3 GB/s
 16 MB over TCP                            | arrays/GB_per_s/courier tcp/16 MB                  | ≥ 3 GB/s
 256 MB over TCP                           | arrays/GB_per_s/courier tcp/256 MB                 | ≥ 3 GB/s
+256 MiB argument over TLS, to raw TLS     | tls/courier tls/up_to_raw                          | ≥ 0.5
+256 MiB result over TLS, to raw TLS       | tls/courier tls/down_to_raw                        | ≥ 0.5
 1 GiB argument                            | arrays/one_gib_argument/courier/next_s             | ≤ 1 s
 1 GiB argument, the first                 | arrays/one_gib_argument/courier/first_s            | ≤ 1 s
 large future to a call                    | futures/one future/worst_to_blocking               | ≤ 1.1

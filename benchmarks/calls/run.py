@@ -21,6 +21,7 @@ from benchmarks.calls import (
     soak,
     streams,
     threads,
+    tls,
 )
 from benchmarks.calls.bars import BARS
 from benchmarks.calls.pairs import Options
@@ -39,6 +40,7 @@ SPEED: Measurements = {  # in the order in which they are measured
     "many_to_one": many_to_one,
     "broadcast": broadcast,
     "arrays": arrays,
+    "tls": tls,
     "futures": large_futures,
     "streams": streams,
     "crowd": crowd,

@@ -1,4 +1,4 @@
-"""The memory, threads, descriptors and files of processes, and what is left of them.
+"""The memory, CPU time, threads, descriptors and files of processes, and what is left of them.
 
 A footprint counts shared memory once, no matter how many of the processes have mapped it, and also counts
 memory that only a descriptor keeps. The peak of the resident set (VmHWM) counts it in every process.
@@ -33,6 +33,12 @@ def belongings(pid: int | str = "self") -> Belongings:
         "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
         "mappings": sum(mapping.split()[1].endswith("s") for mapping in mappings),
     }
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time that a process has used, in steps of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def growth(samples: Sequence[float]) -> float:

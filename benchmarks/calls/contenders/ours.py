@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,11 +34,20 @@ def size(array: Any) -> int:
     return int(array.nbytes)
 
 
+@functools.cache
+def ones(n_bytes: int) -> Any:
+    """Return an array of that size, always the same one, so that a call measures only how it is sent."""
+    import numpy as np
+
+    return np.ones(n_bytes // 4, dtype=np.float32)
+
+
 def serve(address: str, path: str, pipe: Connection, place: Place | None = None) -> None:
     token = place.token if place else None
     server = courier.Server("echo", address=address.format(path=path), token=token)
     server.bind("echo", echo)
     server.bind("size", size)
+    server.bind("ones", ones)
     server.start()
     pipe.send((place or Place(""))._replace(address=server.address))
     server.join()
