@@ -8,6 +8,8 @@ import pytest
 
 from tests.hosts import requirements
 from tests.hosts.network import Network
+from tests.hosts.slurm import Slurm
+from tests.hosts.slurm import why_not as why_no_slurm
 from tests.hosts.sshd import Sshd
 from tests.hosts.sshd import why_not as why_no_sshd
 
@@ -49,6 +51,7 @@ def ssh_network(lasting_sshd: tuple[Network, Sshd]) -> Iterator[Network]:
     """Return a network of three hosts, h1 to h3, on which only an sshd runs."""
     network, sshd = lasting_sshd
     yield network
+    network.end_faults()
     restore(network, keep=[sshd.daemon(host) for host in network.hosts])
     sshd.restore()
 
@@ -57,6 +60,37 @@ def ssh_network(lasting_sshd: tuple[Network, Sshd]) -> Iterator[Network]:
 def sshd(lasting_sshd: tuple[Network, Sshd], ssh_network: Network) -> Sshd:
     """Return what changes the keys of the user on the hosts of `ssh_network`."""
     return lasting_sshd[1]
+
+
+@pytest.fixture(scope="session")
+def lasting_slurm(
+    hosts_are_possible: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Network, Slurm]]:
+    """Return a network of three hosts with a Slurm; tests take `slurm_network` and `slurm`."""
+    reason = why_no_slurm()
+    if reason:
+        pytest.skip(reason)
+    shared = tmp_path_factory.mktemp("slurm")
+    with Network(3, shared=[shared]) as network:
+        slurm = Slurm(network, shared)
+        yield network, slurm
+        slurm.down()
+
+
+@pytest.fixture
+def slurm_network(lasting_slurm: tuple[Network, Slurm]) -> Iterator[Network]:
+    """Return a network of three hosts, h1 to h3, which are the idle nodes of a Slurm."""
+    network, slurm = lasting_slurm
+    yield network
+    network.end_faults()
+    slurm.restore()
+    restore(network, keep=[pid for host in network.hosts for pid in slurm.daemons(host)])
+
+
+@pytest.fixture
+def slurm(lasting_slurm: tuple[Network, Slurm], slurm_network: Network) -> Slurm:
+    """Return the Slurm on `slurm_network`."""
+    return lasting_slurm[1]
 
 
 def restore(network: Network, keep: Sequence[int] = ()) -> None:
