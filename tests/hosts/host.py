@@ -243,7 +243,7 @@ class Host:
         self._apply_losses()
 
     def speed_up(self) -> None:
-        """End `slow_down`."""
+        """End `slow_down`. Frames that are on their way are lost."""
         self._switch.speed_up(self.cable)
         self._is_slow = False
         self._apply_losses()

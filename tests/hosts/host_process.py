@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import time
 from types import TracebackType
@@ -27,6 +28,9 @@ class HostProcess(subprocess.Popen[str]):
             return
         with contextlib.suppress(psutil.NoSuchProcess):
             command.send_signal(sig)
+        if sig == signal.SIGKILL:
+            # On a frozen host, nsenter would not notice the command's end.
+            super().send_signal(sig)
 
     def write_line(self, line: str) -> None:
         """Send the command a line. It needs `stdin=PIPE`."""

@@ -121,8 +121,7 @@ class Slurm:
         """Cancel all jobs, and start daemons that do not run. Return when all nodes are idle."""
         for host in self._network.hosts:
             if len(self.daemons(host)) < len(self._daemons[host]):
-                host.kill_all()
-                until(lambda host=host: not host.pids())
+                self._kill_all(host)
                 self._start(host)
         until(self._cancel_all)
         self._wait_until_all_are_idle()
@@ -130,8 +129,11 @@ class Slurm:
     def down(self) -> None:
         """End the daemons and all jobs."""
         for host in self._network.hosts:
-            host.kill_all()
-            until(lambda host=host: not host.pids())
+            self._kill_all(host)
+
+    def _kill_all(self, host: Host) -> None:
+        host.kill_all()
+        until(lambda: not host.pids())
 
     def _configure(self, host: Host, munge_key: bytes) -> None:
         names = [each.name for each in self._network.hosts]

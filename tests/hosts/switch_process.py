@@ -243,13 +243,14 @@ def serve(process: SwitchProcess, control: socket.socket, maker: int) -> None:
             readable, _, _ = select.select([control.fileno(), maker], [], [])
             if maker in readable:
                 return
-            request = json.loads(lines.readline() or '["close"]')
+            number, *request = json.loads(lines.readline() or '[0, "close"]')
             if request == ["close"]:
                 return
+            answer: dict[str, Any] = {"number": number}
             try:
-                answer = process.answer(request)
+                answer["result"] = process.answer(request)
             except Exception as error:
-                answer = {"error": str(error)}
+                answer["error"] = str(error)
             lines.write(f"{json.dumps(answer)}\n")
             lines.flush()
 

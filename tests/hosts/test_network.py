@@ -323,6 +323,21 @@ def test_a_frozen_host_runs_nothing_and_its_kernel_acknowledges(network: Network
     assert used == used_later
 
 
+@pytest.mark.skipif(
+    cgroups.hierarchies()[:1] == [Path("/sys/fs/cgroup/freezer")],
+    reason="in version 1 of cgroups, only thawed processes die",
+)
+def test_a_process_of_a_frozen_host_can_be_killed(network: Network) -> None:
+    h1 = network.hosts[0]
+    with h1.popen(["sleep", "1000"]) as process:
+        process.command()
+        h1.freeze()
+
+        process.kill()
+
+        assert process.wait(10) == -signal.SIGKILL
+
+
 def test_a_paused_host_acknowledges_nothing_until_it_is_resumed(network: Network) -> None:
     h1, h2, _ = network.hosts
     with Connection(h1, h2) as connection:
@@ -504,6 +519,17 @@ def make_busy(network: Network) -> list[HostProcess]:
     h2.slow_down(delay_ms=1)
     h1.freeze()
     return processes
+
+
+def test_hosts_end_with_the_process_of_their_switch(hosts_are_possible: None) -> None:
+    with Network(2) as network:
+        parts = traces(network)
+
+        os.kill(network.pid, signal.SIGKILL)
+
+        until(lambda: set(parts.left()) <= set(parts.cgroups), within_s=10)
+    for group in parts.cgroups:
+        cgroups.Group(Path(group)).remove()
 
 
 def test_nothing_is_left_of_a_network_that_was_closed(hosts_are_possible: None) -> None:
