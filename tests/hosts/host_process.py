@@ -11,7 +11,10 @@ from typing import Any
 
 import psutil
 
+from tests.waiting import runs
+
 _LIMIT_S = 5.0
+_POLL_S = 0.002
 
 
 class HostProcess(subprocess.Popen[str]):
@@ -29,6 +32,9 @@ class HostProcess(subprocess.Popen[str]):
         with contextlib.suppress(psutil.NoSuchProcess):
             command.send_signal(sig)
         if sig == signal.SIGKILL:
+            deadline = time.monotonic() + _LIMIT_S
+            while runs(command) and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
             # On a frozen host, nsenter would not notice the command's end.
             super().send_signal(sig)
 
@@ -59,7 +65,7 @@ class HostProcess(subprocess.Popen[str]):
                 children = psutil.Process(self.pid).children()
                 if children:
                     return children[0]
-            time.sleep(0.002)
+            time.sleep(_POLL_S)
         return None
 
     def __exit__(
