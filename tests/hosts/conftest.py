@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
@@ -33,7 +33,8 @@ def lasting_network(hosts_are_possible: None) -> Iterator[Network]:
 def network(lasting_network: Network) -> Iterator[Network]:
     """Return a network of three hosts, h1 to h3, without faults, on which nothing runs."""
     yield lasting_network
-    restore(lasting_network)
+    lasting_network.end_faults()
+    lasting_network.kill_all()
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +53,7 @@ def ssh_network(lasting_sshd: tuple[Network, Sshd]) -> Iterator[Network]:
     network, sshd = lasting_sshd
     yield network
     network.end_faults()
-    restore(network, keep=[sshd.daemon(host) for host in network.hosts])
+    network.kill_all(keep=[sshd.daemon(host) for host in network.hosts])
     sshd.restore()
 
 
@@ -84,19 +85,10 @@ def slurm_network(lasting_slurm: tuple[Network, Slurm]) -> Iterator[Network]:
     yield network
     network.end_faults()
     slurm.restore()
-    restore(network, keep=[pid for host in network.hosts for pid in slurm.daemons(host)])
+    network.kill_all(keep=[pid for host in network.hosts for pid in slurm.daemons(host)])
 
 
 @pytest.fixture
 def slurm(lasting_slurm: tuple[Network, Slurm], slurm_network: Network) -> Slurm:
     """Return the Slurm on `slurm_network`."""
     return lasting_slurm[1]
-
-
-def restore(network: Network, keep: Sequence[int] = ()) -> None:
-    """End all faults, give the hosts their first addresses, and kill processes except those to keep."""
-    network.end_faults()
-    for host in network.hosts:
-        if host.address != host.cable.address:
-            network.readdress(host, host.cable.address)
-        host.kill_all(keep)
