@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -20,6 +20,7 @@ from tests.hosts.relay import Slowness
 
 ROOT = Path(__file__).parents[2]
 
+_LIMIT_S = 30.0
 _HAS_ENDED = "the switch's process has ended, and with it all hosts of this network"
 
 
@@ -63,6 +64,7 @@ class Switch:
             self._close_control()
             raise RuntimeError(f"the switch did not start: {started.stdout}")
         self.pid = int(self._read()["pid"])
+        self._process = os.pidfd_open(self.pid)
 
     def boot(self, addresses: Mapping[Cable, str]) -> dict[Cable, tuple[int, Group]]:
         """Start hosts. Return the pid of each host's process 1, and its cgroup."""
@@ -97,12 +99,14 @@ class Switch:
         with self._lock:
             if self._answers.closed:
                 return
-            # The process may have ended already.
-            with contextlib.suppress(OSError):
-                self._control.sendall(b'[0, "close"]\n')
-                # It has the other end open until it has removed everything.
-                self._answers.read()
             self._close_control()
+            # Without its control the process removes everything and ends. It isn't a child of this one.
+            ended, _, _ = select.select([self._process], [], [], _LIMIT_S)
+            os.close(self._process)
+            if not ended:
+                raise TimeoutError(
+                    f"the switch's process {self.pid} did not end within {_LIMIT_S:g} s"
+                )
 
     def _ask(self, *request: Any) -> dict[str, Any]:
         with self._lock:
@@ -127,5 +131,7 @@ class Switch:
         return dict(json.loads(line))
 
     def _close_control(self) -> None:
+        # A fork of this process may have the socket open, too.
+        self._control.shutdown(socket.SHUT_RDWR)
         self._answers.close()
         self._control.close()
