@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from tests.hosts import requirements
 from tests.hosts.network import Network
+from tests.hosts.slurm import Slurm
+from tests.hosts.slurm import why_not as why_no_slurm
 from tests.hosts.sshd import Sshd
 from tests.hosts.sshd import why_not as why_no_sshd
 
@@ -31,7 +33,8 @@ def lasting_network(hosts_are_possible: None) -> Iterator[Network]:
 def network(lasting_network: Network) -> Iterator[Network]:
     """Return a network of three hosts, h1 to h3, without faults, on which nothing runs."""
     yield lasting_network
-    restore(lasting_network)
+    lasting_network.end_faults()
+    lasting_network.kill_all()
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +52,8 @@ def ssh_network(lasting_sshd: tuple[Network, Sshd]) -> Iterator[Network]:
     """Return a network of three hosts, h1 to h3, on which only an sshd runs."""
     network, sshd = lasting_sshd
     yield network
-    restore(network, keep=[sshd.daemon(host) for host in network.hosts])
+    network.end_faults()
+    network.kill_all(keep=[sshd.daemon(host) for host in network.hosts])
     sshd.restore()
 
 
@@ -59,10 +63,32 @@ def sshd(lasting_sshd: tuple[Network, Sshd], ssh_network: Network) -> Sshd:
     return lasting_sshd[1]
 
 
-def restore(network: Network, keep: Sequence[int] = ()) -> None:
-    """End all faults, give the hosts their first addresses, and kill processes except those to keep."""
+@pytest.fixture(scope="session")
+def lasting_slurm(
+    hosts_are_possible: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Network, Slurm]]:
+    """Return a network of three hosts with a Slurm; tests take `slurm_network` and `slurm`."""
+    reason = why_no_slurm()
+    if reason:
+        pytest.skip(reason)
+    shared = tmp_path_factory.mktemp("slurm")
+    with Network(3, shared=[shared]) as network:
+        slurm = Slurm(network, shared)
+        yield network, slurm
+        slurm.down()
+
+
+@pytest.fixture
+def slurm_network(lasting_slurm: tuple[Network, Slurm]) -> Iterator[Network]:
+    """Return a network of three hosts, h1 to h3, which are the idle nodes of a Slurm."""
+    network, slurm = lasting_slurm
+    yield network
     network.end_faults()
-    for host in network.hosts:
-        if host.address != host.cable.address:
-            network.readdress(host, host.cable.address)
-        host.kill_all(keep)
+    slurm.restore()
+    network.kill_all(keep=[pid for host in network.hosts for pid in slurm.daemons(host)])
+
+
+@pytest.fixture
+def slurm(lasting_slurm: tuple[Network, Slurm], slurm_network: Network) -> Slurm:
+    """Return the Slurm on `slurm_network`."""
+    return lasting_slurm[1]

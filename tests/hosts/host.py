@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
@@ -193,8 +193,8 @@ class Host:
                 pids.append(pid)
         return pids
 
-    def kill_all(self, keep: Sequence[int] = ()) -> None:
-        """Kill all processes of the host except its process 1 and those to keep."""
+    def kill_all(self, keep: Collection[int] = ()) -> None:
+        """Kill all processes of the host, except its process 1 and those with these pids."""
         for pid in set(self.pids()) - set(keep):
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -243,7 +243,7 @@ class Host:
         self._apply_losses()
 
     def speed_up(self) -> None:
-        """End `slow_down`."""
+        """End `slow_down`. Frames that are on their way are lost."""
         self._switch.speed_up(self.cable)
         self._is_slow = False
         self._apply_losses()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import time
 from types import TracebackType
@@ -10,7 +11,10 @@ from typing import Any
 
 import psutil
 
+from tests.waiting import runs
+
 _LIMIT_S = 5.0
+_POLL_S = 0.002
 
 
 class HostProcess(subprocess.Popen[str]):
@@ -27,6 +31,12 @@ class HostProcess(subprocess.Popen[str]):
             return
         with contextlib.suppress(psutil.NoSuchProcess):
             command.send_signal(sig)
+        if sig == signal.SIGKILL:
+            deadline = time.monotonic() + _LIMIT_S
+            while runs(command) and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+            # On a frozen host, nsenter would not notice the command's end.
+            super().send_signal(sig)
 
     def write_line(self, line: str) -> None:
         """Send the command a line. It needs `stdin=PIPE`."""
@@ -55,7 +65,7 @@ class HostProcess(subprocess.Popen[str]):
                 children = psutil.Process(self.pid).children()
                 if children:
                     return children[0]
-            time.sleep(0.002)
+            time.sleep(_POLL_S)
         return None
 
     def __exit__(

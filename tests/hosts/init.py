@@ -54,6 +54,7 @@ def make_root(name: str, disk: Path, shared: Sequence[str]) -> None:
     mounts.mount("proc", f"{root}/proc")
     # A new one, since the machine's shows the machine's network.
     mounts.mount("sysfs", f"{root}/sys")
+    mounts.bind("/sys/fs/cgroup", f"{root}/sys/fs/cgroup")
     mounts.mount("tmpfs", f"{root}/dev/shm", "mode=1777")
     mounts.mount("tmpfs", f"{root}/tmp", "mode=1777")
     mounts.mount("tmpfs", f"{root}/run", "mode=755")

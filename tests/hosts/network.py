@@ -31,7 +31,7 @@ kernel sends FIN or RST, and a host that lost its power does not: so these two d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -92,13 +92,22 @@ class Network:
         self._write_names()
 
     def end_faults(self) -> None:
-        """End all faults, and boot the hosts that have no power. Addresses stay as they are."""
-        for host in self.hosts:
-            if host.pid:
-                host.end_faults()
+        """End all faults, boot the hosts that have no power, and give all their first addresses."""
         dark = [host for host in self.hosts if not host.pid]
+        for host in self.hosts:
+            if host in dark:
+                host.address = host.cable.address
+            else:
+                host.end_faults()
+                if host.address != host.cable.address:
+                    self.readdress(host, host.cable.address)
         if dark:
             self.boot(*dark)
+
+    def kill_all(self, keep: Collection[int] = ()) -> None:
+        """Kill all processes of all hosts, except those with these pids."""
+        for host in self.hosts:
+            host.kill_all(keep)
 
     def close(self) -> None:
         """End all hosts. Nothing of them is left when this returns."""

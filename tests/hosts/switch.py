@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -19,6 +20,9 @@ from tests.hosts.relay import Slowness
 
 ROOT = Path(__file__).parents[2]
 
+_LIMIT_S = 30.0
+_HAS_ENDED = "the switch's process has ended, and with it all hosts of this network"
+
 
 class Switch:
     """A switch and the hosts' disks, in a process of its own: `switch_process.py`.
@@ -28,6 +32,7 @@ class Switch:
 
     def __init__(self, shared: Sequence[str]) -> None:
         self._lock = threading.Lock()
+        self._n_requests = 0
         ours, theirs = socket.socketpair()
         with theirs:
             started = subprocess.run(
@@ -53,12 +58,13 @@ class Switch:
                 timeout=60,
                 check=False,
             )
-        with ours:
-            self._control = ours.makefile("rw")
+        self._control = ours
+        self._answers = ours.makefile()
         if started.returncode:
-            self._control.close()
+            self._close_control()
             raise RuntimeError(f"the switch did not start: {started.stdout}")
         self.pid = int(self._read()["pid"])
+        self._process = os.pidfd_open(self.pid)
 
     def boot(self, addresses: Mapping[Cable, str]) -> dict[Cable, tuple[int, Group]]:
         """Start hosts. Return the pid of each host's process 1, and its cgroup."""
@@ -91,25 +97,41 @@ class Switch:
     def close(self) -> None:
         """End all hosts and the switch. Return when nothing of them is left."""
         with self._lock:
-            if self._control.closed:
+            if self._answers.closed:
                 return
-            self._control.write('["close"]\n')
-            self._control.flush()
-            # The process has the other end open until it has removed everything.
-            self._control.read()
-            self._control.close()
+            self._close_control()
+            # Without its control the process removes everything and ends. It isn't a child of this one.
+            ended, _, _ = select.select([self._process], [], [], _LIMIT_S)
+            os.close(self._process)
+            if not ended:
+                raise TimeoutError(
+                    f"the switch's process {self.pid} did not end within {_LIMIT_S:g} s"
+                )
 
     def _ask(self, *request: Any) -> dict[str, Any]:
         with self._lock:
-            self._control.write(f"{json.dumps(request)}\n")
-            self._control.flush()
+            self._n_requests += 1
+            number = self._n_requests
+            try:
+                self._control.sendall(f"{json.dumps([number, *request])}\n".encode())
+            except OSError as error:
+                raise RuntimeError(f"no {request[0]}: {_HAS_ENDED}") from error
             answer = self._read()
+            # An exception, such as that of a test's time limit, may have interrupted an earlier request.
+            while answer["number"] != number:
+                answer = self._read()
         if "error" in answer:
             raise RuntimeError(f"the switch refused {request[0]}: {answer['error']}")
-        return answer
+        return dict(answer["result"])
 
     def _read(self) -> dict[str, Any]:
-        line = self._control.readline()
+        line = self._answers.readline()
         if not line:
-            raise RuntimeError(f"the switch's process has ended ({self.pid})")
+            raise RuntimeError(_HAS_ENDED)
         return dict(json.loads(line))
+
+    def _close_control(self) -> None:
+        # A fork of this process may have the socket open, too.
+        self._control.shutdown(socket.SHUT_RDWR)
+        self._answers.close()
+        self._control.close()

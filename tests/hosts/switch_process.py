@@ -237,19 +237,21 @@ def call(command: Sequence[str], text: str = "") -> str:
 
 
 def serve(process: SwitchProcess, control: socket.socket, maker: int) -> None:
-    """Answer requests until one says "close", or the process of the descriptor `maker` ends."""
+    """Answer requests until the other end closes `control`, or the process of the descriptor `maker` ends."""
     with control.makefile("rw") as lines:
         while True:
             readable, _, _ = select.select([control.fileno(), maker], [], [])
             if maker in readable:
                 return
-            request = json.loads(lines.readline() or '["close"]')
-            if request == ["close"]:
+            line = lines.readline()
+            if not line:
                 return
+            number, *request = json.loads(line)
+            answer: dict[str, Any] = {"number": number}
             try:
-                answer = process.answer(request)
+                answer["result"] = process.answer(request)
             except Exception as error:
-                answer = {"error": str(error)}
+                answer["error"] = str(error)
             lines.write(f"{json.dumps(answer)}\n")
             lines.flush()
 

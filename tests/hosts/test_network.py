@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import pytest
 
 from tests.hosts import cgroups
@@ -21,7 +22,7 @@ from tests.hosts.host import CommandFailedError, Direction, Host
 from tests.hosts.host_process import HostProcess
 from tests.hosts.network import Network
 from tests.hosts.probes import Connection, Datagrams
-from tests.waiting import until
+from tests.waiting import runs, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -323,6 +324,21 @@ def test_a_frozen_host_runs_nothing_and_its_kernel_acknowledges(network: Network
     assert used == used_later
 
 
+@pytest.mark.skipif(
+    cgroups.hierarchies()[:1] == [Path("/sys/fs/cgroup/freezer")],
+    reason="in version 1 of cgroups, only thawed processes die",
+)
+def test_a_process_of_a_frozen_host_can_be_killed(network: Network) -> None:
+    h1 = network.hosts[0]
+    with h1.popen(["sleep", "1000"]) as process:
+        process.command()
+        h1.freeze()
+
+        process.kill()
+
+        assert process.wait(10) == -signal.SIGKILL
+
+
 def test_a_paused_host_acknowledges_nothing_until_it_is_resumed(network: Network) -> None:
     h1, h2, _ = network.hosts
     with Connection(h1, h2) as connection:
@@ -406,9 +422,11 @@ def test_the_end_of_all_faults_leaves_none(network: Network) -> None:
     h2.lose_power()
     h3.pause()
     network.cut(h3, h1)
+    network.readdress(h1, "10.77.0.99")
 
     network.end_faults()
 
+    assert [host.address for host in network.hosts] == ["10.77.0.1", "10.77.0.2", "10.77.0.3"]
     until(lambda: has_carrier(h1))
     for source, goal in ((h1, h2), (h2, h3), (h3, h1)):
         with Connection(source, goal) as connection:
@@ -461,19 +479,23 @@ def test_four_hosts_are_up_within_two_seconds_and_gone_within_half_a_second(
 
 
 class Traces(NamedTuple):
-    """The parts of a network that could be left on the machine."""
+    """The parts of a network that could be left on the machine.
 
-    namespaces: list[str]
+    Attributes:
+        processes: The pid and the start of each, since another process may get the pid later.
+    """
+
+    processes: list[tuple[int, float]]
     cgroups: list[str]
 
     def left(self) -> list[str]:
         """Return those that are still there."""
         left = [group for group in self.cgroups if os.path.exists(group)]
-        for process in Path("/proc").glob("[0-9]*"):
-            for kind in ("net", "mnt", "pid"):
-                with contextlib.suppress(OSError):
-                    if os.readlink(process / "ns" / kind) in self.namespaces:
-                        left.append(str(process))
+        for pid, start in self.processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                if process.create_time() == start and runs(process):
+                    left.append(str(process))
         links = Path("/sys/class/net").iterdir()
         left += [link.name for link in links if link.name in ("br0", "p1", "p2", "t2", "sink")]
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
@@ -482,16 +504,20 @@ class Traces(NamedTuple):
 
 def traces(network: Network) -> Traces:
     """Return the traces of a network that is there."""
-    pids = [network.pid, *(host.pid for host in network.hosts)]
-    own = {os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "mnt", "pid")}
-    namespaces = {
-        os.readlink(f"/proc/{pid}/ns/{kind}") for pid in pids for kind in ("net", "mnt", "pid")
-    }
-    groups = [
-        str(path) for path in cgroups.hierarchies()[0].glob(f"launchpad-hosts-{network.pid}-*")
-    ]
+    own = os.readlink("/proc/self/ns/mnt")
+    namespaces = {os.readlink(f"/proc/{host.pid}/ns/mnt") for host in network.hosts}
+    namespaces.add(os.readlink(f"/proc/{network.pid}/ns/mnt"))
+    groups = list(cgroups.hierarchies()[0].glob(f"launchpad-hosts-{network.pid}-*"))
+    members = {pid for group in groups for pid in cgroups.Group(group).pids()}
+    processes = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):
+            namespace = os.readlink(f"/proc/{process.pid}/ns/mnt")
+            if namespace in namespaces or process.pid in members:
+                processes.append((process.pid, process.create_time()))
+    assert own not in namespaces
     assert len(groups) == len(network.hosts)
-    return Traces(sorted(namespaces - own), groups)
+    return Traces(processes, [str(group) for group in groups])
 
 
 def make_busy(network: Network) -> list[HostProcess]:
@@ -504,6 +530,21 @@ def make_busy(network: Network) -> list[HostProcess]:
     h2.slow_down(delay_ms=1)
     h1.freeze()
     return processes
+
+
+def test_hosts_end_with_the_process_of_their_switch(hosts_are_possible: None) -> None:
+    with Network(2) as network:
+        parts = traces(network)
+        assert len(parts.processes) >= 5
+
+        os.kill(network.pid, signal.SIGKILL)
+
+        try:
+            until(lambda: set(parts.left()) <= set(parts.cgroups), within_s=10)
+        finally:
+            # Nobody else does it once the switch's process is gone.
+            for group in parts.cgroups:
+                cgroups.Group(Path(group)).remove()
 
 
 def test_nothing_is_left_of_a_network_that_was_closed(hosts_are_possible: None) -> None:
