@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.conftest import restore
 from tests.hosts.host import Host
 from tests.hosts.host_process import HostProcess
 from tests.hosts.network import Network
@@ -249,7 +248,8 @@ def disk_launcher(disk_network: tuple[Network, Sshd]) -> Iterator[Launcher]:
     """Return a launcher whose hosts share a disk. Afterwards only an sshd runs on them."""
     network, sshd = disk_network
     yield Launcher(network, sshd)
-    restore(network, keep=[sshd.daemon(host) for host in network.hosts])
+    network.end_faults()
+    network.kill_all(keep=[sshd.daemon(host) for host in network.hosts])
     sshd.restore()
 
 
