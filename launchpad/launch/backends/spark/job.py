@@ -14,9 +14,9 @@ from typing import Any
 
 from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.backends.launcher_info import folder_of_script
+from launchpad.launch.backends.remote.joined_node import LauncherAddress
 from launchpad.launch.backends.remote.node_connection import NodeConnection
 from launchpad.launch.backends.spark import code, session
-from launchpad.launch.backends.spark.task_host import LauncherAddress
 
 _log = logging.getLogger("launchpad.spark")
 
@@ -55,6 +55,7 @@ class HostJob:
 
     Args:
         name: The name of the program in the Spark UI.
+        number: The number of this job among those of the launch.
         slots_wanted: The number of slots to wait for and take.
         on_counted: Called in the job's thread, before the job is submitted, with the job and the number of
             its tasks.
@@ -74,6 +75,7 @@ class HostJob:
         self,
         context: Any,
         name: str,
+        number: int,
         slots_wanted: SlotsWanted,
         launcher: LauncherAddress,
         on_counted: Callable[[HostJob, int], object],
@@ -81,6 +83,7 @@ class HostJob:
     ) -> None:
         self._context = context
         self._name = name
+        self._number = number
         self._slots_wanted = slots_wanted
         self._launcher = launcher
         self._on_counted = on_counted
@@ -99,7 +102,7 @@ class HostJob:
     @property
     def _group(self) -> str:
         """The name of Spark's group of jobs, in which this job is the only one."""
-        return f"{self._name} {self._launcher.job}"
+        return f"{self._name} {self._number}"
 
     @property
     def is_cancelled(self) -> bool:
@@ -173,6 +176,7 @@ class HostJob:
         """Run the job to its end."""
         path = list(sys.path)
         launcher = pickle.dumps(self._launcher)
+        number = self._number
         folder = code.FOLDER
         project = str(folder_of_script())
 
@@ -195,7 +199,7 @@ class HostJob:
 
             gpus = BarrierTaskContext.get().resources().get("gpu")
             addresses = () if gpus is None else tuple(gpus.addresses)
-            task_host.serve(pickle.loads(launcher), task, addresses)
+            task_host.serve(pickle.loads(launcher), number, task, addresses)
             return iter(())
 
         _log.debug("submitting a job of %d tasks for %s", n_tasks, self._name)

@@ -15,22 +15,15 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
-import portpicker
-
 from launchpad import outcome
-from launchpad.courier import Server, keyring
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.launcher_info import LauncherInfo, versions
+from launchpad.launch.backends.launcher_info import LauncherInfo
 from launchpad.launch.backends.remote.host_handle import HostHandle
-from launchpad.launch.backends.remote.node_connection import (
-    Message,
-    NodeConnection,
-    NodeGone,
-    NodeReady,
-)
+from launchpad.launch.backends.remote.join_server import JoinServer
+from launchpad.launch.backends.remote.node_connection import NodeConnection, NodeGone
 from launchpad.launch.backends.remote.node_host import node, own_ip
 from launchpad.launch.backends.remote.placement import units
 from launchpad.launch.backends.remote.worker_host import HostReady
@@ -38,7 +31,6 @@ from launchpad.launch.backends.remote.workers import ANSWER_S, HostedWorkers
 from launchpad.launch.backends.spark import placement, session
 from launchpad.launch.backends.spark.job import HostJob, SlotsWanted, reason
 from launchpad.launch.backends.spark.task_handle import TaskHandle
-from launchpad.launch.backends.spark.task_host import LauncherAddress
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
@@ -91,15 +83,8 @@ class SparkWorkers(HostedWorkers):
             _check_resources(plan, hosts, conf)
             ip = _reachable_ip(conf.get("spark.driver.host").strip("[]"), self._context.master)
             self._here = HostReady(node(), ip)
-            host = f"[{ip}]" if ":" in ip else ip
-            self._address = f"tcp:{host}:{portpicker.pick_unused_port()}"
-            keyring.add(self._address, self._keys.token, self._keys.credentials)
-            undo.callback(keyring.remove, self._address)
-            self._server = Server("launcher", address=self._address)
-            self._server.bind("join", self._join)
-            self._server.bind("answer", self._on_task_answer)
-            undo.callback(self._server.stop, 0)
-            self._server.start()
+            self._server = JoinServer(ip, self._keys, self._on_join, self._on_gone)
+            undo.callback(self._server.close)
             self._actions.begin()
             self._undo = undo.pop_all()
 
@@ -118,23 +103,19 @@ class SparkWorkers(HostedWorkers):
     def _check(self) -> None:
         session.check(self._context)
 
-    async def _join(self, job: int, task: int, ready: NodeReady) -> AsyncIterator[Message]:
-        """Serve calls to a task that has joined the job. When the task stops reading them, it is gone."""
-        if self._jobs[job].is_cancelled:
-            return
-        connection = NodeConnection(ready)
-        self._do(self._on_joined, self._jobs[job], task, connection)
-        try:
-            async for message in connection.messages():
-                yield message
-        finally:
-            connection.on_gone(NodeGone())
-            self._do(self._lose, self._jobs[job], task)
+    # Called by the server, in its threads.
 
-    def _on_task_answer(
-        self, job: int, task: int, number: int, result: Any, error: str | None
-    ) -> None:
-        self._jobs[job].joined[task].on_answer(number, result, error)
+    def _on_join(self, key: tuple[int, int], connection: NodeConnection) -> bool:
+        number, task = key
+        job = self._jobs[number]
+        if job.is_cancelled:
+            return False
+        self._do(self._on_joined, job, task, connection)
+        return True
+
+    def _on_gone(self, key: tuple[int, int], connection: NodeConnection) -> None:
+        number, task = key
+        self._do(self._lose, self._jobs[number], task)
 
     # The job, and its tasks.
 
@@ -142,12 +123,12 @@ class SparkWorkers(HostedWorkers):
         if self._job is None:
             number = len(self._jobs)
             before = next((job.n_tasks for job in reversed(self._jobs) if job.n_tasks), 0)
-            launcher = LauncherAddress(self._address, number, self._keys, versions())
             self._job = HostJob(
                 self._context,
                 self._run.run_id,
+                number,
                 SlotsWanted(self._most, max(1, self._n_alone), before),
-                launcher,
+                self._server.address,
                 lambda job, n_tasks: self._do(self._on_counted, job, n_tasks),
                 lambda job, error: self._do(self._on_job_ended, job, error),
             )

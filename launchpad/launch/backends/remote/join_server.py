@@ -1,0 +1,86 @@
+"""The launcher's server for nodes that join it: the cluster starts a process on each node, which connects.
+
+    launcher ◀── join(key, where it is) ──────────── node
+             ── calls, as items of that stream ────▶ node host ── worker hosts ══ workers
+             ◀── answer(key, number, result, error) ─┘
+
+The node connects to the launcher, never the other way round, because nodes reach the launcher in every
+cluster. The stream is the lifeline of both ends: each notices when the other is gone. The node's end is in
+`joined_node`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Hashable
+from typing import Any
+
+import portpicker
+
+from launchpad.courier import Server, keyring
+from launchpad.launch.backends.launcher_info import RunSecrets, versions
+from launchpad.launch.backends.remote.joined_node import LauncherAddress
+from launchpad.launch.backends.remote.node_connection import (
+    Message,
+    NodeConnection,
+    NodeGone,
+    NodeReady,
+)
+
+
+class JoinServer:
+    """A server that nodes join. It serves from the start, so the constructor's caller must be ready for that.
+
+    Args:
+        ip: The address of this process that nodes reach.
+        keys: The secrets of the run, which nodes need to join.
+        on_join: Called with the key of a node that joins, and its connection. It returns False to refuse the
+            node.
+        on_gone: Called with the same when that node is gone.
+
+    Attributes:
+        address: What a node's process is given, so that it finds the server.
+    """
+
+    def __init__(
+        self,
+        ip: str,
+        keys: RunSecrets,
+        on_join: Callable[[Any, NodeConnection], bool],
+        on_gone: Callable[[Any, NodeConnection], object],
+    ) -> None:
+        host = f"[{ip}]" if ":" in ip else ip
+        where = f"tcp:{host}:{portpicker.pick_unused_port()}"
+        self.address = LauncherAddress(where, keys, versions())
+        self._on_join = on_join
+        self._on_gone = on_gone
+        self._joined: dict[Hashable, NodeConnection] = {}
+        keyring.add(where, keys.token, keys.credentials)
+        self._server = Server("launcher", address=where)
+        self._server.bind("join", self._join)
+        self._server.bind("answer", self._answer)
+        try:
+            self._server.start()
+        except BaseException:
+            keyring.remove(where)
+            raise
+
+    def close(self) -> None:
+        """Serve no longer. Nodes that have not ended take this as the end of the launcher."""
+        self._server.stop(0)
+        keyring.remove(self.address.where)
+
+    async def _join(self, key: Hashable, ready: NodeReady) -> AsyncIterator[Message]:
+        """Serve calls to a node. When the node stops reading them, it is gone."""
+        connection = NodeConnection(ready)
+        self._joined[key] = connection
+        if not self._on_join(key, connection):
+            return
+        try:
+            async for message in connection.messages():
+                yield message
+        finally:
+            connection.on_gone(NodeGone("its connection has ended"))
+            self._on_gone(key, connection)
+
+    def _answer(self, key: Hashable, number: int, result: Any, error: str | None) -> None:
+        self._joined[key].on_answer(number, result, error)

@@ -1,0 +1,67 @@
+"""The node's end of `join_server`: a process that the cluster has started joins the launcher."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launchpad.courier import Client, CourierError, StreamBroken, keyring
+from launchpad.launch.backends.launcher_info import RunSecrets
+from launchpad.launch.backends.remote.node_connection import Message, NodeReady
+from launchpad.launch.backends.remote.node_host import NodeHost, own_ip
+
+
+@dataclass(frozen=True)
+class LauncherAddress:
+    """The launcher's address and keys, which the cluster carries to the node's process.
+
+    Attributes:
+        where: The address of the launcher's server.
+        versions: The launcher's `launcher_info.versions`.
+    """
+
+    where: str
+    keys: RunSecrets
+    versions: Mapping[str, str]
+
+    def own_ip(self) -> str:
+        """Return the address of this host in the launcher's network."""
+        return own_ip(self.where.removeprefix("tcp:").rpartition(":")[0].strip("[]"))
+
+
+def serve(launcher: LauncherAddress, key: Hashable, ready: NodeReady, host: NodeHost) -> None:
+    """Serve as a node host until the launcher ends it, or is gone. Leave nothing behind then.
+
+    Args:
+        key: Identifies this process among all that join the launcher.
+
+    Raises:
+        CourierError: the launcher could not be reached.
+        LaunchError: the node's lease has ended.
+    """
+    keyring.add(launcher.where, launcher.keys.token, launcher.keys.credentials)
+    try:
+        asyncio.run(_serve(launcher, key, ready, host))
+    finally:
+        keyring.remove(launcher.where)
+
+
+async def _serve(
+    launcher: LauncherAddress, key: Hashable, ready: NodeReady, host: NodeHost
+) -> None:
+    with Client(launcher.where, wait_for_ready=False) as connected:
+        client: Any = connected
+
+        async def messages() -> AsyncIterator[Message]:
+            with contextlib.suppress(StreamBroken):  # the launcher is gone
+                async for message in client.aio.join(key, ready):
+                    yield message
+
+        async def answer(number: int, result: Any, error: str | None) -> None:
+            with contextlib.suppress(CourierError):  # the launcher may be gone
+                await client.aio.answer(key, number, result, error)
+
+        await host.serve(messages(), answer)
