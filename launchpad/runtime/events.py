@@ -6,7 +6,8 @@
                                                   Done · Bound · SpansRecorded          │
     worker itself       Worker.main               Ready · Returned · EdgesCounted       │
                                                   Heartbeat · WorkerNote · Ended ───────┤
-    its backend         the code that starts it   ProcessStarted · Exiting · Ended ─────┤
+    its backend         the code that starts it   ProcessStarted · Exiting · Ended      │
+                                                  JobEnding ────────────────────────────┤
                                                                                         ▼
     Supervisor.on(event) ◀── Runner ◀── Backend.create_workers(…, report) ◀── thread, process, actor, pod
 
@@ -192,6 +193,14 @@ class StopRequested:
 
 
 @dataclass(frozen=True)
+class JobEnding:
+    """The cluster will end all workers soon, so the program should stop in order. It names any one worker."""
+
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Ended:
     """The worker has ended, and none of its code runs any more. The supervisor gets exactly one per start."""
 
@@ -234,6 +243,7 @@ Event = (
     | SpansRecorded
     | Debugged
     | StopRequested
+    | JobEnding
     | Ended
     | WorkerNote
     | Bound

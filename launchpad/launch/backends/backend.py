@@ -11,7 +11,7 @@ A backend gives each address a place before anything starts, and it starts worke
       .execute(StartWorker) ──────────────────▶ thread, process, … ──▶ Worker(…).main()
                                ◀── report ── ProcessStarted · Ready · Returned · Done
                                               EndsWatched · Waiting · StopRequested · WorkerNote
-                                              Exiting · Ended
+                                              Exiting · JobEnding · Ended
       .execute(StopWorker, AnnounceWatermarks) ───────────────────▶ worker.execute(command)
       .execute(AnnounceGone) ─────────────────────────────────────▶ all others: the same
       .execute(KillWorker) ───────────────────▶ ends it

@@ -156,6 +156,8 @@ class Supervisor:
                 deadlock = self._deadlock(worker, now)
                 if deadlock is not None:
                     commands = self._fail(deadlock, now)
+            case events.JobEnding(reason=reason) if not self.is_stopping:
+                commands = [PrintNote(f"stopping: {reason}"), *self.stop(reason, now)]
             case events.StopRequested(name):
                 commands = self.stop(f"{name} called lp.stop()", now)
             case events.Done() if not is_late:

@@ -34,6 +34,7 @@ from launchpad.launch.backends.processes import (
     exit_status,
     forkserver_handle,
     messages,
+    os_process,
     worker_specs,
 )
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
@@ -280,7 +281,7 @@ class ProcessWorkers(ForkedWorkers):
         super().execute(command)
         if isinstance(command, KillWorker) and self._preload and not self._has_forked:
             self._is_given_up = True
-            self._subreaper.terminate()
+            self._subreaper.send_signal(os_process.END_FORKSERVER)
 
     def on(self, message: Any) -> None:
         self._has_forked = True
@@ -289,10 +290,10 @@ class ProcessWorkers(ForkedWorkers):
     def close(self) -> None:
         """End the forkserver, and with it all processes that may still run."""
         super().close()
-        for escalate in (self._subreaper.terminate, self._subreaper.kill):
+        for number in (os_process.END_FORKSERVER, signal.SIGKILL):
             self._reader.join(_CLOSE_S)
             if self._reader.is_alive():
-                escalate()
+                self._subreaper.send_signal(number)
         self._reader.join(_CLOSE_S)
         self._control.close()
 
@@ -309,7 +310,7 @@ class ProcessWorkers(ForkedWorkers):
             # If only this thread ended, and not the forkserver, the end of a worker would no longer be
             # noticed.
             traceback.print_exc()
-            self._subreaper.terminate()
+            self._subreaper.send_signal(os_process.END_FORKSERVER)
         self._subreaper.wait()
         self._process.keep_output(self._log)
         self.on_lost(self._lost_outcome)

@@ -70,7 +70,7 @@ class ForkserverHandle:
         """End the forkserver before it was sent anything."""
         for file in (self.control, self.specs, self._output):
             file.close()
-        self.subreaper.terminate()
+        self.subreaper.send_signal(os_process.END_FORKSERVER)
         self.subreaper.wait()
 
 

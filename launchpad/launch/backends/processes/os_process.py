@@ -23,12 +23,36 @@ SHOW_STACKS: int = signal.SIGRTMAX - 5 if hasattr(signal, "SIGRTMAX") else signa
 """The signal at which a worker writes its stacks into a file of its own. Hardly any program uses it."""
 
 
+END_FORKSERVER: int = signal.SIGUSR1
+"""The signal at which the subreaper kills the forkserver. It isn't SIGTERM, which a cluster may send to all
+processes of a job."""
+
+
 def ignore_terminal() -> None:
     """Ignore the signals of a terminal, and the signals that ask workers for their stacks."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     # Once a worker is ready, it handles the last two: see `worker_process`.
     for number in (signal.SIGINT, signal.SIGQUIT, SHOW_STACKS):
         signal.signal(number, signal.SIG_IGN)
+
+
+def ignores_sigterm() -> bool:
+    """Return True if this process was started with SIGTERM ignored.
+
+    A node process on Slurm starts its forkservers like that. Slurm sends SIGTERM to all processes of a job at
+    once, and then expects them to end in order, which the launcher sees to.
+    """
+    return signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+
+
+def stop_ignoring_sigterm() -> None:
+    """Have SIGTERM end this process again, unless something handles it."""
+    if signal.getsignal(signal.SIGTERM) is on_ignored_signal:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def on_ignored_signal(number: int, frame: object) -> None:
+    """Handle a signal by doing nothing. In contrast to SIG_IGN, no program that is executed inherits this."""
 
 
 def become_subreaper() -> None:

@@ -17,7 +17,7 @@ waits.
     forkserver killed, or crashed        kill all processes that are left, and end as the forkserver did; a
                                          launcher that still runs removes its sockets
     forkserver ends after EndLaunch      nothing is left; end
-    SIGTERM                              the forkserver does not answer the launcher: kill it, do the same
+    END_FORKSERVER, SIGTERM              the forkserver does not answer the launcher: kill it, do the same
     the subreaper is killed              harmless: the forkserver watches the launcher, workers the forkserver
 """
 
@@ -54,11 +54,14 @@ def main(lifeline: int, file: int, launcher: int) -> NoReturn:
         os._exit(0)
     parent_fd = os_process.parent_pidfd(launcher)
     os_process.become_subreaper()
-    # Block SIGTERM until there is a child to kill, because the handler below needs the child's pid.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    # Block these until there is a child to kill, because the handler below needs the child's pid.
+    ending = [os_process.END_FORKSERVER]
+    if not os_process.ignores_sigterm():
+        ending.append(signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     child = os.fork()
     if child == 0:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
         # The subreaper must not get signals that are sent to the forkserver's group.
         os.setsid()
         from launchpad.launch.backends.processes import forkserver
@@ -69,8 +72,9 @@ def main(lifeline: int, file: int, launcher: int) -> NoReturn:
         os._exit(0)
     # If this end stayed open, the launcher would not notice the forkserver's end.
     os.close(lifeline)
-    signal.signal(signal.SIGTERM, lambda number, frame: os.kill(child, signal.SIGKILL))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    for number in ending:
+        signal.signal(number, lambda number, frame: os.kill(child, signal.SIGKILL))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
     # Import this now, because at the end there may be no time for it.
     import shutil  # noqa: F401
 

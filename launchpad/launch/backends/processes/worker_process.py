@@ -193,6 +193,10 @@ def _run_worker(specs: SpecFile, start: StartWorker, control: int, is_fork: bool
     places = dict(spec.endpoints)
     me = context_of(replace(spec, endpoints=places), start.attempt, forkserver.send)
     main_thread = _MainThread()
+    if os_process.ignores_sigterm():
+        # The worker's own processes must end at a SIGTERM, whether they are executed or only forked.
+        signal.signal(signal.SIGTERM, os_process.on_ignored_signal)
+        fork.call_in_child(main_thread, lambda _: os_process.stop_ignoring_sigterm())
     worker = Worker(
         plan,
         me,
@@ -355,7 +359,8 @@ class _MainThread:
             loop = running_loop(threading.main_thread())
             if loop is None:
                 raise RaisedFromOutside
-            if callable(signal.getsignal(signal.SIGTERM)):
+            handler = signal.getsignal(signal.SIGTERM)
+            if callable(handler) and handler is not os_process.on_ignored_signal:
                 # Something handles this signal: a server, for example, which shuts down cleanly.
                 signal.raise_signal(signal.SIGTERM)
                 # Afterwards the server may raise the signal again, as if it had not been handled.
