@@ -58,7 +58,7 @@ LAUNCH = [
     "remote_launcher",
     "backends.processes backends.threads",
     "backends.remote",
-    "backends.ray backends.spark backends.ssh",
+    "backends.ray backends.slurm backends.spark backends.ssh",
     *below("backends.kubernetes", KUBERNETES),
     "registry script_exit view_process",
     "exit_hooks script_flags",

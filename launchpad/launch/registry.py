@@ -36,6 +36,8 @@ _BUILT_IN = {
     "test_spark": "launchpad.launch.backends.spark.backend:TestSpark",
     "ssh": "launchpad.launch.backends.ssh.backend:Ssh",
     "test_ssh": "launchpad.launch.backends.ssh.backend:TestSsh",
+    "slurm": "launchpad.launch.backends.slurm.backend:Slurm",
+    "test_slurm": "launchpad.launch.backends.slurm.backend:TestSlurm",
     "kubernetes": "launchpad.launch.backends.kubernetes.backend:Kubernetes",
     "test_kubernetes": "launchpad.launch.backends.kubernetes.backend:TestKubernetes",
 }
@@ -65,6 +67,8 @@ class LaunchType(enum.Enum):
     TEST_SPARK = "test_spark"
     SSH = "ssh"
     TEST_SSH = "test_ssh"
+    SLURM = "slurm"
+    TEST_SLURM = "test_slurm"
     KUBERNETES = "kubernetes"
     TEST_KUBERNETES = "test_kubernetes"
 

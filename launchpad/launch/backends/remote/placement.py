@@ -122,7 +122,7 @@ class Room:
         why = self._too_little(workers)
         if why:
             raise ValueError(why)
-        in_order = sorted(_indivisible(workers), key=_difficulty, reverse=True)
+        in_order = sorted(indivisible(workers), key=difficulty, reverse=True)
         for unit in in_order:
             if not self.place(unit):
                 raise ValueError(f"no host has room for {_asked(unit)}: {self._left()}")
@@ -217,7 +217,7 @@ def refusal(workers: Sequence[WorkerPlan]) -> str:
     return ""
 
 
-def _indivisible(workers: Sequence[WorkerPlan]) -> list[list[WorkerPlan]]:
+def indivisible(workers: Sequence[WorkerPlan]) -> list[list[WorkerPlan]]:
     """Return the units, with all workers of a group that wants one node (`strict_pack`) in one of them."""
     joined: dict[str, list[WorkerPlan]] = {}
     for unit in units(workers):
@@ -247,7 +247,7 @@ def _fit(node: _Node, unit: Sequence[WorkerPlan]) -> dict[str, Sequence[Device]]
     return None if devices is None else {**none, **devices}
 
 
-def _difficulty(unit: Sequence[WorkerPlan]) -> tuple[float, ...]:
+def difficulty(unit: Sequence[WorkerPlan]) -> tuple[float, ...]:
     """Return a key that is larger for units that fewer nodes have room for."""
     is_strict = any(w.resources.placement in (STRICT_PACK, STRICT_SPREAD) for w in unit)
     gpus = sum(math.ceil(worker.resources.gpus) for worker in unit)

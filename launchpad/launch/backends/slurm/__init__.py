@@ -1,0 +1,1 @@
+"""Slurm: one job whose nodes join the launcher, and workers on them."""
