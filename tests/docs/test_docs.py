@@ -30,7 +30,8 @@ KNOWN_COMMANDS = [
     r"kubectl config (use-context|set-context --current) \S+",
     r'echo "image: \S+" > settings\.yaml',
 ]
-ELSEWHERE = ("on_ray", "on_spark", "on_ssh", "on_kubernetes", "on_torch")  # run where there is one
+# These run where there is one.
+ELSEWHERE = ("on_ray", "on_slurm", "on_spark", "on_ssh", "on_kubernetes", "on_torch")
 SCRIPTS = sorted(
     p
     for p in SNIPPETS.rglob("*.py")
