@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,9 +25,10 @@ import os
 import signal
 import socket
 import sys
+import time
 import launchpad as lp
 
-def work(folder):
+def work(judge):
     me = lp.current()
     if "daemon" in sys.argv and os.fork() == 0:
         os.setsid()
@@ -37,8 +39,10 @@ def work(folder):
     step = me.load(default=0)
     place = [me.name, me.attempt, step, socket.gethostname(), os.environ["CUDA_VISIBLE_DEVICES"]]
     print("begins", *place, flush=True)
-    while not lp.wait_for_stop(0.05):
-        step += 1
+    with open(judge, "a") as file:
+        while not lp.wait_for_stop(0.05):
+            step += 1
+            print(me.name, me.attempt, time.time(), file=file, flush=True)
     me.save(step)
     print("ends in order", flush=True)
 
@@ -47,7 +51,7 @@ def main(n_workers, gpus, **options):
     resources = lp.Resources(cpus=1, gpus=gpus, placement="spread")
     with program.group("worker", resources=resources, restart=lp.RestartPolicy()):
         for _ in range(n_workers):
-            program.add_node(lp.PyNode(work, os.getcwd()))
+            program.add_node(lp.PyNode(work, os.path.abspath("judge")))
     lp.launch(program, "slurm", state="state", **options)
 """
 
@@ -83,7 +87,9 @@ class Launcher:
         self.host = network.hosts[0]
         self.output = slurm.home / "output"
         self.output.unlink(missing_ok=True)
-        subprocess.run(["rm", "-rf", slurm.home / "state"], check=True)
+        self.judge = slurm.home / "judge"
+        self.judge.unlink(missing_ok=True)
+        shutil.rmtree(slurm.home / "state", ignore_errors=True)
 
     def start(self, script: str, *arguments: str) -> HostProcess:
         """Start a script, whose output goes to a file."""
@@ -120,6 +126,11 @@ class Launcher:
         """Return, for each attempt that has begun: worker, attempt, step, host, GPUs."""
         lines = re.findall(r"begins (.*)", self.output.read_text())
         return [line.split(" ") for line in lines]
+
+    def written(self, worker: str, attempt: int) -> list[float]:
+        """Return the times at which an attempt has written to the folder that all nodes share."""
+        pattern = rf"^{worker} {attempt} (\S+)$"
+        return [float(text) for text in re.findall(pattern, self.judge.read_text(), re.M)]
 
     def jobs(self) -> list[str]:
         """Return the numbers of jobs that wait, run or are ending."""
@@ -256,6 +267,24 @@ def test_workers_of_a_node_without_power_start_on_another_one(launcher: Launcher
         process.send_signal(signal.SIGTERM)
         process.wait(ENDED_WITHIN_S)
     launcher.network.boot(h3)
+
+
+def test_a_node_that_is_cut_off_ends_its_workers_before_they_start_elsewhere(
+    launcher: Launcher,
+) -> None:
+    with launcher.start(program("3, 0, nodes=3, cpus_per_node=4")) as process:
+        launcher.wait_for("begins", 3)
+        worker = next(name for name, _, _, host, _ in launcher.places() if host == "h3")
+
+        launcher.network.hosts[2].pull_cable()
+
+        launcher.wait_for("begins", 4)
+        until(lambda: bool(launcher.written(worker, 2)))
+        launcher.network.hosts[2].plug_in()
+        process.send_signal(signal.SIGTERM)
+        process.wait(ENDED_WITHIN_S)
+    assert max(launcher.written(worker, 1)) < min(launcher.written(worker, 2))
+    launcher.wait_until_nothing_is_left(within_s=60.0)
 
 
 def test_a_script_in_a_job_uses_its_nodes_and_is_requeued_at_the_time_limit(
