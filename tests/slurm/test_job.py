@@ -99,6 +99,21 @@ def test_the_end_of_a_job_is_reported_once_with_slurms_reason(
     assert commands.calls("scancel") == []
 
 
+def test_the_files_of_a_killed_launcher_are_removed_by_the_next_one(
+    tmp_path: Path, commands: Commands
+) -> None:
+    commands.make("squeue", "echo 16")
+    for number in ("15", "16"):
+        folder = tmp_path / "shared" / f"run-{number}"
+        folder.mkdir(parents=True)
+        (folder / "job").write_text(number)
+
+    job = submitted(tmp_path, [], [])
+
+    assert sorted(os.listdir(tmp_path / "shared")) == ["run", "run-16"]
+    job.close(was_asked=False)
+
+
 def test_a_refused_job_leaves_no_file(tmp_path: Path, commands: Commands) -> None:
     commands.make("sbatch", "echo 'sbatch: error: Batch job submission failed' >&2; exit 1")
 

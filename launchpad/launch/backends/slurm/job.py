@@ -22,6 +22,10 @@ _END_S = 5.0
 """How long a job may take to end after its node processes were asked to."""
 
 _LOOK_S = 0.25
+
+_NUMBER = "job"
+"""The file in the run's folder with the number of the job."""
+
 _SHOWN_LINES = 20
 
 
@@ -108,12 +112,14 @@ class BatchJob(SlurmJob):
     ) -> None:
         self._folder = folder
         self._log = log
+        _remove_leftovers(folder.parent)
         folder.mkdir(mode=0o700, parents=True)
         try:
             _write_private(folder / script.JOIN, join, 0o600)
             batch = folder / "job.sh"
             _write_private(batch, script.text(options, n_nodes, folder).encode(), 0o700)
             super().__init__(squeue.submit(str(batch)), on_state, on_end)
+            (folder / _NUMBER).write_text(self.number)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -192,6 +198,17 @@ class OwnJob(SlurmJob):
 def own_number() -> str:
     """Return the number of the job in which this process runs; empty if it runs in none."""
     return os.environ.get("SLURM_JOB_ID", "")
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Remove the folders of launchers that were killed. Their jobs have ended."""
+    numbers = {file.parent: file.read_text() for file in parent.glob(f"*/{_NUMBER}")}
+    running = squeue.own_jobs() if numbers else None
+    if running is None:
+        return
+    for folder, number in numbers.items():
+        if number and number not in running:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_private(path: Path, content: bytes, mode: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 import subprocess
@@ -93,6 +94,16 @@ def state_of(job: str) -> JobState | None:
         return JobState("")
     _log.debug("squeue failed: %s", printed.stderr.strip())
     return None
+
+
+def own_jobs() -> set[str] | None:
+    """Return the numbers of all of the user's jobs that have not ended; None if Slurm doesn't answer now."""
+    command = ["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A"]
+    try:
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return set(printed.stdout.split()) if printed.returncode == 0 else None
 
 
 def submit(script: str) -> str:
