@@ -184,6 +184,8 @@ class RemoteFolder(Folder):
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[IO[bytes]]:
+        # Another host may have written the file since the store's names were listed here.
+        self._files.invalidate_cache()
         with self._files.open(f"{self._path}/{name}", "rb") as file:
             yield file
 

@@ -31,7 +31,7 @@ def settings(shared: str = "", namespace: str = "") -> dict[str, Any]:
     if shared:
         names[shared] = "shared"
         mounts.append({"name": "shared", "mountPath": shared})
-    env = {"PATH": path, "PYTHONPATH": str(ROOT), **API}
+    env = {"PATH": path, "PYTHONPATH": str(ROOT), **API, **_choices_of_kernels()}
     container = {
         "name": "*",
         "imagePullPolicy": "Never",
@@ -45,6 +45,16 @@ def settings(shared: str = "", namespace: str = "") -> dict[str, Any]:
     }
     own = {"namespace": namespace} if namespace else {}
     return {"image": IMAGE, "pod_patch": {"spec": pod}, "pending_timeout_s": 60, **own}
+
+
+def _choices_of_kernels() -> dict[str, str]:
+    """Return the variables with which this host chooses code for its processor.
+
+    Examples compare bits that pods have computed with bits that the script has. With other kernels for matrix
+    products, the last bits differ.
+    """
+    prefixes = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "NPY_DISABLE_", "NPY_ENABLE_")
+    return {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
 
 
 if __name__ == "__main__":

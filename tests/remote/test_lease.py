@@ -63,7 +63,7 @@ def test_a_host_that_is_cut_off_ends_its_workers_before_the_launcher_takes_them_
         world.send(arrive)
         return future
 
-    renewals._renewals["host"] = lease._Renewal(renew, world.clock, world.now)
+    renewals._renewals["host"] = lease._Renewal(renew, lambda: None, world.clock, world.now)
     for _ in range(world.random.randrange(30)):
         renewals._renew_all()
         world.pass_time(1.0)

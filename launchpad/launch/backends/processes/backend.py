@@ -287,6 +287,10 @@ class ProcessWorkers(ForkedWorkers):
         self._has_forked = True
         super().on(message)
 
+    def kill_forkserver(self) -> None:
+        """Have the subreaper kill the forkserver, and all that it leaves. Callable from any thread."""
+        self._subreaper.send_signal(os_process.END_FORKSERVER)
+
     def close(self) -> None:
         """End the forkserver, and with it all processes that may still run."""
         super().close()

@@ -20,17 +20,20 @@ class ActorHandle(HostHandle):
         reference = getattr(self.actor, method).remote(*arguments, **options)
         return cast("Future[Any]", reference.future())
 
+    def renew(self) -> Future[Any]:
+        """Renew the actor's lease. Raise LaunchError if Ray is disconnected: a call would start a new Ray."""
+        cluster.check()
+        return self.call("renew")
+
     def post(self, method: str, *arguments: Any, **options: Any) -> None:
         getattr(self.actor, method).remote(*arguments, **options)
 
     def is_surely_dead(self, error: BaseException) -> bool:
-        """Return True unless Ray can't reach the actor, or has given up its node: that may be cut off."""
+        """Return True if the actor has answered, or Ray has seen its process end on a node that is there."""
         errors = cluster.load().exceptions
-        if isinstance(error, errors.ActorUnavailableError):
-            return False
-        return not isinstance(error, errors.ActorDiedError) or "node" not in self.describe_error(
-            error
-        )
+        if isinstance(error, errors.RayTaskError):
+            return True
+        return isinstance(error, errors.ActorDiedError) and "node" not in self.describe_error(error)
 
     def end(self) -> None:
         cluster.load().kill(self.actor, no_restart=True)

@@ -150,4 +150,4 @@ class RayWorkers(HostedWorkers):
             del self._handles[handle.worker]
             self._start(handle.worker, handle.attempt)
         else:
-            self._report_lost(handle, error)
+            self._report_lost_when_over(handle, error)

@@ -42,16 +42,19 @@ def files_to_send(project: Path) -> dict[Path, Path]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder that are sent: nothing from virtual environments, and nothing hidden."""
+    """Yield the files of a folder that are sent: nothing from virtual environments, and nothing hidden.
+
+    Folders that this user can't read are left out.
+    """
     for root, folders, files in os.walk(folder):
         folders[:] = [
             name
             for name in folders
             if not name.startswith(".")
             and name not in _NOT_SENT
-            and not Path(root, name, "pyvenv.cfg").exists()
+            and not os.path.exists(os.path.join(root, name, "pyvenv.cfg"))
         ]
         for path in (Path(root, name) for name in files if not name.startswith(".")):
-            is_sent = path.suffix in _ENDINGS and path.is_file()
+            is_sent = path.suffix in _ENDINGS and os.path.isfile(path)
             if is_sent and path.stat().st_size <= _LARGEST_FILE:
                 yield path

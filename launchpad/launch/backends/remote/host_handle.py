@@ -41,6 +41,10 @@ class HostHandle(abc.ABC):
     def call(self, method: str, *arguments: Any, **options: Any) -> Future[Any]:
         """Call a method of the `WorkerHost`. The future fails if the host dies."""
 
+    def renew(self) -> Future[Any]:
+        """Renew the lease of the host, if it has one of its own."""
+        return self.call("renew")
+
     def post(self, method: str, *arguments: Any, **options: Any) -> None:
         """Call a method, and ignore its result."""
         self.call(method, *arguments, **options)

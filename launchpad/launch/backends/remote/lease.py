@@ -68,7 +68,9 @@ class HostLease:
         self._is_released = threading.Event()
 
     def begin(self) -> None:
-        """Start the thread that watches the lease."""
+        """Begin the lease. The launcher must not have renewed it yet."""
+        self._answered_at = self._clock()
+        self._ends_at = self._answered_at + LEASE_S
         OwnThread(target=self._watch, name="launchpad-lease").start()
 
     def renew(self) -> None:
@@ -96,6 +98,7 @@ class _Renewal:
     """A host's renewals, at the launcher. `answered_at` is when its last answer arrived."""
 
     renew: Callable[[], Future[Any]]
+    on_silent: Callable[[], object]
     clock: Callable[[], float]
     answered_at: float
     is_waiting: bool = False
@@ -114,14 +117,28 @@ class Renewals:
         self._clock = clock
         self._renewals: dict[object, _Renewal] = {}
         self._is_over = threading.Event()
+        # Held while the thread is started, because hosts connect in several threads.
+        self._lock = threading.Lock()
         self._thread: OwnThread | None = None
 
-    def begin(self, host: object, renew: Callable[[], Future[Any]]) -> None:
-        """Renew a host's lease from now on. `renew` calls its `renew` method, and doesn't wait."""
-        self._renewals[host] = _Renewal(renew, self._clock, self._clock())
-        if self._thread is None:
-            self._thread = OwnThread(target=self._work, name="launchpad-leases")
-            self._thread.start()
+    def begin(
+        self,
+        host: object,
+        renew: Callable[[], Future[Any]],
+        on_silent: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Renew a host's lease from now on. Call this once for each host, as soon as it has connected.
+
+        Args:
+            renew: Calls the host's `renew` method, and doesn't wait.
+            on_silent: Called if the host has not answered for `ENDED_AFTER_S`, and nothing else has said that
+                it is gone: its process may be stuck.
+        """
+        self._renewals[host] = _Renewal(renew, on_silent, self._clock, self._clock())
+        with self._lock:
+            if self._thread is None and not self._is_over.is_set():
+                self._thread = OwnThread(target=self._work, name="launchpad-leases")
+                self._thread.start()
 
     def stop(self, host: object) -> float:
         """Renew a host's lease no longer, because it doesn't answer.
@@ -147,7 +164,17 @@ class Renewals:
 
     def _renew_all(self) -> None:
         for renewal in list(self._renewals.values()):
+            if renewal.is_stopped:
+                continue
             # The next renewal says that the answer to the last one has arrived, so wait for that.
-            if not renewal.is_waiting and not renewal.is_stopped:
+            if not renewal.is_waiting:
                 renewal.is_waiting = True
-                renewal.renew().add_done_callback(renewal.on_answer)
+                try:
+                    renewal.renew().add_done_callback(renewal.on_answer)
+                except (
+                    Exception
+                ) as error:  # the cluster is gone; a host that isn't renewed ends by itself
+                    _log.debug("a lease could not be renewed: %s", error)
+            elif self._clock() >= renewal.answered_at + ENDED_AFTER_S:
+                renewal.is_stopped = True
+                renewal.on_silent()

@@ -52,7 +52,6 @@ class NodeWorkers(HostedWorkers):
     def _add_node(self, name: str, connection: NodeConnection, supply: NodeSupply) -> None:
         self._nodes[name] = connection
         self._room.add(name, supply)
-        self._renewals.begin(connection, connection.renew)
 
     # Actions, which are called in their own thread.
 

@@ -259,6 +259,8 @@ class WorkerHost:
         """
         self._is_cut_off = True
         if self._workers is not None:
+            # This comes first, since it waits for nothing: `close` may wait for a forkserver that is stuck.
+            self._workers.kill_forkserver()
             self._workers.close()
 
     async def close(self) -> None:

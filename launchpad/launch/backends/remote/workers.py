@@ -22,12 +22,13 @@ from functools import partial
 from typing import Any
 
 from launchpad import outcome
+from launchpad.errors import LaunchError
 from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.address_table import AddressTable, LocalAddressView
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets
 from launchpad.launch.backends.remote.host_handle import HostHandle
-from launchpad.launch.backends.remote.lease import Renewals
+from launchpad.launch.backends.remote.lease import ENDED_AFTER_S, Renewals
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec
 from launchpad.launch.large_buffers import Openable
 from launchpad.launch.logs.log_writer import LogWriter
@@ -140,6 +141,7 @@ class HostedWorkers(Workers):
         handles = self._handles
         self._handles = {}
         self._waiting.clear()
+        self._renewals.close()
         for handle in handles.values():
             handle.close_log()
             # If the cluster still works, the hosts must be ended.
@@ -283,7 +285,10 @@ class HostedWorkers(Workers):
         if isinstance(answer, HostReady):
             handle.ready = answer
             if handle.lease_of is handle:
-                self._renewals.begin(handle, partial(handle.call, "renew"))
+                silent = LaunchError(f"it has not answered for {ENDED_AFTER_S:g} s")
+                self._renewals.begin(
+                    handle, handle.renew, partial(self._do, self._on_silent, handle, silent)
+                )
             self._begin(handle)
             self._call_host(handle, "next_update")
             return
@@ -292,6 +297,11 @@ class HostedWorkers(Workers):
             handle.log.write_bytes(answer.log)
         for report in answer.reports:
             self._on_report(handle, report)
+
+    def _on_silent(self, handle: HostHandle, error: LaunchError) -> None:
+        """End a host that doesn't answer, although nothing has said that it is gone."""
+        if self._handles.get(handle.worker) is handle and not handle.is_silent:
+            self._on_host_died(handle, error)
 
     def _on_report(self, handle: HostHandle, report: Any) -> None:
         assert handle.ready is not None

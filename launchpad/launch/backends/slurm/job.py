@@ -202,7 +202,10 @@ def own_number() -> str:
 
 def _remove_leftovers(parent: Path) -> None:
     """Remove the folders of launchers that were killed. Their jobs have ended."""
-    numbers = {file.parent: file.read_text() for file in parent.glob(f"*/{_NUMBER}")}
+    numbers = {}
+    for file in parent.glob(f"*/{_NUMBER}"):
+        with contextlib.suppress(OSError):  # its launcher ends at this moment
+            numbers[file.parent] = file.read_text()
     running = squeue.own_jobs() if numbers else None
     if running is None:
         return

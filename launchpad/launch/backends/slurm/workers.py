@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from launchpad import outcome
@@ -24,7 +25,8 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import LauncherInfo
 from launchpad.launch.backends.remote.host_handle import HostHandle
 from launchpad.launch.backends.remote.join_server import JoinServer
-from launchpad.launch.backends.remote.node_connection import NodeConnection
+from launchpad.launch.backends.remote.lease import ENDED_AFTER_S
+from launchpad.launch.backends.remote.node_connection import NodeConnection, NodeGone
 from launchpad.launch.backends.remote.node_host import node, own_ip
 from launchpad.launch.backends.remote.node_workers import NodeWorkers
 from launchpad.launch.backends.remote.worker_host import HostReady
@@ -147,6 +149,9 @@ class SlurmWorkers(NodeWorkers):
         if self._broken:
             connection.end()
             return
+        self._renewals.begin(
+            connection, connection.renew, partial(self._do, self._on_silent_node, connection)
+        )
         self._add_node(ready.process, connection, ready.supply)
         ended = connection.call("", node_process.TERMINATED)
         ended.add_done_callback(lambda future: self._do(self._on_terminated, ready.process, future))
@@ -161,14 +166,16 @@ class SlurmWorkers(NodeWorkers):
             return
         self._start_waiting(sorted(self._waiting))
 
+    def _on_silent_node(self, connection: NodeConnection) -> None:
+        connection.on_gone(NodeGone(f"it has not answered for {ENDED_AFTER_S:g} s"))
+        self._on_left(connection)
+
     def _on_left(self, connection: NodeConnection) -> None:
         self._on_node_gone(connection.ready.process, connection)
 
     def _on_state(self, state: JobState) -> None:
         _log.debug("job %s is %s", self._job.number, state)
-        worker = min(self._alive, default="")
-        if not worker:
-            return
+        worker = min(self._alive, default=self._plan.workers[0].name)
         if state.state == "PENDING":
             self._report(
                 WorkerNote(worker, f"waiting for Slurm: job {self._job.number} is {state}")
@@ -205,8 +212,8 @@ class SlurmWorkers(NodeWorkers):
 
     def _end_program(self, why: str, *, may_requeue: bool) -> None:
         """Have the program stop in order, because the job will end."""
-        worker = min(self._alive, default="")
-        if self._is_ending or not worker:
+        worker = min(self._alive, default=self._plan.workers[0].name)
+        if self._is_ending:
             return
         self._is_ending = True
         text = f"Slurm job {self._job.number} {why}"

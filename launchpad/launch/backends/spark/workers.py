@@ -23,6 +23,7 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import LauncherInfo
 from launchpad.launch.backends.remote.host_handle import HostHandle
 from launchpad.launch.backends.remote.join_server import JoinServer
+from launchpad.launch.backends.remote.lease import ENDED_AFTER_S
 from launchpad.launch.backends.remote.node_connection import NodeConnection, NodeGone
 from launchpad.launch.backends.remote.node_host import node, own_ip
 from launchpad.launch.backends.remote.placement import units
@@ -148,7 +149,11 @@ class SparkWorkers(HostedWorkers):
 
     def _on_joined(self, job: HostJob, task: int, connection: NodeConnection) -> None:
         job.add(task, connection)
-        self._renewals.begin(connection, connection.renew)
+        self._renewals.begin(
+            connection,
+            connection.renew,
+            lambda: connection.on_gone(NodeGone(f"it has not answered for {ENDED_AFTER_S:g} s")),
+        )
         if job is self._job and job.is_ready:
             self._start_waiting(list(job.hosts))
 

@@ -58,9 +58,12 @@ def remove_leftovers(parent: str) -> None:
     """Remove folders of node processes that were killed. A process that runs holds the lock of its folder."""
     for name in os.listdir(parent):
         folder = os.path.join(parent, name)
-        if not name.startswith(PREFIX) or os.stat(folder).st_uid != os.getuid():
+        if not name.startswith(PREFIX):
             continue
+        # Another process may remove the folder at the same moment.
         try:
+            if os.lstat(folder).st_uid != os.getuid():
+                continue
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
             continue

@@ -140,6 +140,7 @@ class SshConnections:
 
     Args:
         logs: The folder for what hosts print that no worker has printed.
+        on_connected: Called in the loop's thread with each host, as soon as it is connected.
         on_gone: Called in the loop's thread when a connection has ended.
         on_back: Called in the loop's thread when a lost host is connected again.
     """
@@ -148,11 +149,13 @@ class SshConnections:
         self,
         sent: Sent,
         logs: Path,
+        on_connected: Callable[[Connected], object],
         on_gone: Callable[[Connected], object],
         on_back: Callable[[Connected], object],
     ) -> None:
         self._sent = sent
         self._logs = logs
+        self._on_connected = on_connected
         self._on_gone = on_gone
         self._on_back = on_back
         self._is_closing = False
@@ -189,6 +192,16 @@ class SshConnections:
             raise LaunchError("\n  ".join(refusals))
         return connected
 
+    def end_silent(self, connected: Connected) -> None:
+        """End a connection whose host doesn't answer, although the connection itself is up."""
+        _log.debug("%s does not answer", connected.host)
+        self._loop.call_soon_threadsafe(self.kill, connected)
+
+    def kill(self, connected: Connected) -> None:
+        """Kill the process `ssh` of a host. Call this in the event loop."""
+        with contextlib.suppress(ProcessLookupError):
+            connected.process.kill()
+
     def close(self) -> None:
         """End all node processes, and the connections. Waits a few seconds at most."""
         self._submit(self._close()).result()
@@ -217,6 +230,7 @@ class SshConnections:
             try:
                 ready = await asyncio.wait_for(self._begin(host, process), _HELLO_S)
                 connected = Connected(host, NodeConnection(ready), process)
+                self._on_connected(connected)
                 task = asyncio.create_task(self._serve(connected))
                 self._serving.add(task)
                 task.add_done_callback(self._serving.discard)
@@ -323,12 +337,18 @@ class SshConnections:
         node = connected.node
         assert process.stdout is not None
         sending = asyncio.create_task(self._send(connected))
-        with contextlib.suppress(EOFError):
+        try:
             while True:
                 node.on_answer(*await wire.read_pickled(process.stdout))
+        except EOFError:
+            pass
+        except Exception as error:
+            _log.warning("%s has sent something that cannot be read: %s", connected.host, error)
+            self.kill(connected)
         sending.cancel()
         status = await self._wait(process)
-        if status == _NOT_SSH:
+        # A negative status is that of the process `ssh` itself, which a signal has killed here.
+        if status == _NOT_SSH or status < 0:
             gone = NodeGone("the ssh connection was lost")
         else:
             gone = NodeGone(f"its node process has ended with exit status {status}", is_dead=True)
@@ -354,7 +374,7 @@ class SshConnections:
             await asyncio.sleep(_RETURN_S)
             try:
                 connected = await self._connect(host)
-            except LaunchError as error:
+            except Exception as error:  # also a full disk, or too many open files
                 _log.debug("%s; trying again in %g s", error, _RETURN_S)
                 continue
             self._on_back(connected)

@@ -41,10 +41,16 @@ class SshWorkers(NodeWorkers):
         self._connections = SshConnections(
             sent,
             run.logs,
+            lambda connected: self._renewals.begin(
+                connected.node,
+                connected.node.renew,
+                lambda: self._connections.end_silent(connected),
+            ),
             lambda lost: self._do(self._on_node_gone, str(lost.host), lost.node),
             lambda back: self._do(self._on_node_back, str(back.host), back.node, back.ready.supply),
         )
         with contextlib.ExitStack() as undo:
+            undo.callback(self._renewals.close)
             undo.callback(self._connections.close)
             connected = self._connections.connect(hosts)
             _check_pairs(connected)
