@@ -95,7 +95,7 @@ def test_no_other_module_makes_directories_in_places_that_it_has_not_checked() -
         "courier/security/private_directory.py",
         "courier/transport/unix.py",  # checked right after
         "launch/backends/slurm/job.py",  # in the user's home folder
-        "launch/backends/ssh/bootstrap.py",  # a new folder whose name nobody can guess
+        "launch/backends/ssh/bootstrap.py",  # a new folder with a random name
         "launch/rundir/directory.py",  # in bases that were checked
         "state/atomic_folder.py",  # in object stores
         "state/lock.py",

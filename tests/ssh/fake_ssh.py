@@ -18,7 +18,8 @@ done
 export SSH_CONNECTION="127.0.0.1 40000 127.0.0.1 22"
 host=$2
 [ ! -e "{folder}/$host" ] || . "{folder}/$host"
-exec sh -c "$3"
+# Not by exec: a signal that kills the node process must not kill this process, which stands for `ssh`.
+sh -c "$3"
 """
 
 

@@ -56,7 +56,7 @@ async def _serve(
         client: Any = connected
         # An answer that is lost would never be sent again, and the launcher would wait for it. If it comes
         # twice, that does no harm.
-        patient: Any = connected.with_options(idempotent=True, wait_for_ready=True)
+        repeating: Any = connected.with_options(idempotent=True, wait_for_ready=True)
 
         async def messages() -> AsyncIterator[Message]:
             with contextlib.suppress(StreamBroken):  # the launcher is gone
@@ -65,6 +65,6 @@ async def _serve(
 
         async def answer(number: int, result: Any, error: str | None) -> None:
             with contextlib.suppress(CourierError):  # the launcher may be gone
-                await patient.aio.answer(key, number, result, error)
+                await repeating.aio.answer(key, number, result, error)
 
         await host.serve(messages(), answer)
