@@ -255,12 +255,17 @@ def test_a_forked_child_can_stop_the_program_where_the_worker_is_a_process(
 def sleeping_child() -> Iterator[None]:
     """A forked child of this process that lives for as long as the block."""
     reading, writing = os.pipe()
+    has_begun, begins = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(writing)
+        # What the child drops of its parent's, it has dropped before the fork returns here.
+        os.write(begins, b"1")
         os.read(reading, 1)
         os._exit(0)
-    os.close(reading)
+    os.read(has_begun, 1)
+    for fd in (reading, has_begun, begins):
+        os.close(fd)
     try:
         yield
     finally:
