@@ -166,7 +166,8 @@ def measure_storms(sizes: Sequence[int], n_failures: int) -> dict[str, Any]:
             flush=True,
         )
         figures[str(n_workers)] = row
-    first, last = figures[str(sizes[0])], figures[str(sizes[-1])]
+    first = figures[str(sizes[0])]
+    last = figures[str(sizes[-1])]
     return {**figures, "growth": last["us_per_event"] / first["us_per_event"]}
 
 

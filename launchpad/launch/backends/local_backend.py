@@ -201,10 +201,7 @@ def _check_cpus_and_memory(workers: Sequence[WorkerPlan]) -> None:
         (w.group, w.resources.memory_bytes) for w in workers if w.resources.memory_bytes is not None
     ]
     total = sum(size for _, size in memory)
-    most = out_of_memory.limit_bytes()
-    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    # `most` is now the limit of this process's cgroup, if there is one.
-    most = installed if most is None else min(installed, most)
+    most = out_of_memory.usable_bytes()
     if total > most:
         words = [(group, formatting.size(size)) for group, size in memory]
         raise DefinitionError(

@@ -7,6 +7,8 @@ memory.oom_control    oom_kill 1      cgroup v1, the same
 
 from __future__ import annotations
 
+import os
+
 from launchpad.launch.devices import cgroup
 
 _FILES = {"": "memory.events", "memory": "memory.oom_control"}
@@ -40,6 +42,13 @@ def limit_bytes() -> int | None:
         if text:
             return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
     return None
+
+
+def usable_bytes() -> int:
+    """Return the most memory that this process may use: what is installed, or its cgroup's limit."""
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = limit_bytes()
+    return installed if limit is None else min(installed, limit)
 
 
 def _count(path: str) -> int:

@@ -23,16 +23,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.errors import LaunchError
+from launchpad.launch.backends.remote.placement import NodeSupply
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.large_buffers import LargeBuffer
 
 
 @dataclass(frozen=True)
 class NodeReady:
-    """The place of a node's process that has connected, and a name for that process, if it has one."""
+    """A node's process that has connected.
+
+    Attributes:
+        where: The place of the node.
+        process: A name for the process, if it has one.
+        supply: What the node has for workers, if launchpad places them there.
+    """
 
     where: HostReady
     process: str = ""
+    supply: NodeSupply = field(default_factory=NodeSupply)
 
 
 PART_BYTES = 1 << 20
@@ -107,27 +115,28 @@ class NodeConnection:
 
     def call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Future[Any]:
         """Call a method of a worker's host. The future raises NodeGone if the node is gone."""
-        future = Future[Any]()
-        with self._lock:
-            number = next(self._numbers)
-            gone = self._gone
-            if gone is None:
-                self._answers[number] = future
-                once = [self._once(argument) for argument in arguments]
-                self._put(HostCall(number, worker, method, once, options))
-                return future
-        future.set_exception(gone)
-        return future
+
+        def queue(number: int) -> None:
+            once = [self._once(argument) for argument in arguments]
+            self._put(HostCall(number, worker, method, once, options))
+
+        return self._begin(queue)
 
     def renew(self) -> Future[Any]:
         """Renew the node's lease. This overtakes all calls that wait to be sent."""
+        return self._begin(
+            lambda number: self._in_loop(self._add_urgent, HostCall(number, "", "renew"))
+        )
+
+    def _begin(self, queue: Callable[[int], object]) -> Future[Any]:
+        """Return the future of a call that `queue` takes under the number it is given."""
         future = Future[Any]()
         with self._lock:
-            number = next(self._numbers)
             gone = self._gone
             if gone is None:
+                number = next(self._numbers)
                 self._answers[number] = future
-                self._in_loop(self._add_urgent, HostCall(number, "", "renew"))
+                queue(number)
                 return future
         future.set_exception(gone)
         return future

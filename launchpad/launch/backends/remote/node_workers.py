@@ -15,7 +15,7 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends.remote.host_handle import HostHandle
 from launchpad.launch.backends.remote.node_connection import NodeConnection
 from launchpad.launch.backends.remote.node_handle import NodeHandle
-from launchpad.launch.backends.remote.placement import NodeSupply, Room, units
+from launchpad.launch.backends.remote.placement import NodeSupply, Room, indivisible
 from launchpad.launch.backends.remote.workers import HostedWorkers
 from launchpad.outcome import Outcome
 from launchpad.runtime.events import WorkerNote
@@ -34,7 +34,9 @@ class NodeWorkers(HostedWorkers):
         super().__init__(*arguments)
         self._nodes: dict[str, NodeConnection] = {}
         self._room = Room()
-        self._units = {worker.name: unit for unit in units(self._plan.workers) for worker in unit}
+        self._units = {
+            worker.name: unit for unit in indivisible(self._plan.workers) for worker in unit
+        }
 
     def _place_all(self, nodes: Mapping[str, tuple[NodeConnection, NodeSupply]]) -> None:
         """Take these nodes, and give each worker a place on them.

@@ -31,8 +31,8 @@ class NodeSupply:
         taken: Uuid → the units of that GPU that other programs hold.
     """
 
-    cpus: float
-    memory_bytes: int
+    cpus: float = 0.0
+    memory_bytes: int = 0
     devices: Sequence[Device] = ()
     taken: Mapping[str, int] = field(default_factory=dict)
 

@@ -16,7 +16,6 @@ import pickle
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.courier import CourierError
@@ -35,13 +34,6 @@ TERMINATED = "terminated"
 """The call of a node that returns when the node process has got SIGTERM."""
 
 _REMEDY = "Run the script with a Python that all nodes share"
-
-
-@dataclass(frozen=True)
-class SlurmNodeReady(NodeReady):
-    """A node that is ready, and what the job has there for workers. `process` is Slurm's name of the node."""
-
-    supply: NodeSupply = field(default_factory=lambda: NodeSupply(0, 0))
 
 
 class SlurmNodeHost(NodeHost):
@@ -80,7 +72,7 @@ def main(fields: Mapping[str, Any]) -> None:
     name = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     where = HostReady(node(), launcher.own_ip())
     host = SlurmNodeHost(where, launcher.versions, _REMEDY)
-    ready = SlurmNodeReady(where, name, _supply(fields["needs_gpus"]))
+    ready = NodeReady(where, name, _supply(fields["needs_gpus"]))
     try:
         joined_node.serve(launcher, (name, os.getpid()), ready, host)
     except CourierError as error:
@@ -92,8 +84,7 @@ def main(fields: Mapping[str, Any]) -> None:
 def _supply(needs_gpus: bool) -> NodeSupply:
     """Return what the job has on this node. Don't look for GPUs if no worker needs one."""
     n_cpus = _number("SLURM_CPUS_ON_NODE") or cpus.number_of_cpus()
-    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [installed, out_of_memory.limit_bytes()]
+    limits = [out_of_memory.usable_bytes()]
     limits.append(_number("SLURM_MEM_PER_NODE") << 20)
     limits.append((_number("SLURM_MEM_PER_CPU") << 20) * n_cpus)
     memory = min(limit for limit in limits if limit)

@@ -32,7 +32,6 @@ from launchpad.launch.backends.remote.node_workers import NodeWorkers
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.backends.slurm import job, node_process, script, squeue
 from launchpad.launch.backends.slurm.job import BatchJob, OwnJob, SlurmJob
-from launchpad.launch.backends.slurm.node_process import SlurmNodeReady
 from launchpad.launch.backends.slurm.settings import SlurmSettings
 from launchpad.launch.backends.slurm.squeue import JobState
 from launchpad.launch.plan import LaunchPlan
@@ -144,7 +143,6 @@ class SlurmWorkers(NodeWorkers):
 
     def _on_joined(self, connection: NodeConnection) -> None:
         ready = connection.ready
-        assert isinstance(ready, SlurmNodeReady)
         _log.debug("node %s has joined: %s", ready.process, ready.supply)
         if self._broken:
             connection.end()

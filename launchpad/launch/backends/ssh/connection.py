@@ -32,10 +32,9 @@ from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import LaunchError
 from launchpad.launch.backends import launcher_info
 from launchpad.launch.backends.remote import code
-from launchpad.launch.backends.remote.node_connection import NodeConnection, NodeGone
+from launchpad.launch.backends.remote.node_connection import NodeConnection, NodeGone, NodeReady
 from launchpad.launch.backends.ssh import wire
 from launchpad.launch.backends.ssh.hosts import Host
-from launchpad.launch.backends.ssh.node_process import SshNodeReady
 
 _log = logging.getLogger("launchpad.ssh")
 
@@ -49,6 +48,7 @@ _OPTIONS = (
     "ClearAllForwardings=yes",
     "ForwardX11=no",
     "RequestTTY=no",
+    "RemoteCommand=none",
 )
 
 _HELLO_S = 30.0
@@ -130,8 +130,7 @@ class Connected:
     process: asyncio.subprocess.Process
 
     @property
-    def ready(self) -> SshNodeReady:
-        assert isinstance(self.node.ready, SshNodeReady)
+    def ready(self) -> NodeReady:
         return self.node.ready
 
 
@@ -286,7 +285,7 @@ class SshConnections:
         process.stdin.write(wire.frame(self._sent.code))
         return process
 
-    async def _begin(self, host: Host, process: asyncio.subprocess.Process) -> SshNodeReady:
+    async def _begin(self, host: Host, process: asyncio.subprocess.Process) -> NodeReady:
         """Wait until the node process runs.
 
         Raises:
@@ -308,7 +307,7 @@ class SshConnections:
             ready = await wire.read_pickled(process.stdout)
         except EOFError:
             raise await self._refusal(host, process) from None
-        assert isinstance(ready, SshNodeReady)
+        assert isinstance(ready, NodeReady)
         return ready
 
     async def _refusal(self, host: Host, process: asyncio.subprocess.Process) -> Exception:
@@ -434,5 +433,5 @@ def _remote_command(host: Host, size: int) -> str:
         script = f"exec {python} -c {shlex.quote(start)}"
     else:
         launchers = shlex.quote(sys.executable)
-        script = f"p={launchers}; [ -x $p ] || p=python3; exec $p -c {shlex.quote(start)}"
+        script = f'p={launchers}; [ -x "$p" ] || p=python3; exec "$p" -c {shlex.quote(start)}'
     return f"exec sh -c {shlex.quote(script)}"

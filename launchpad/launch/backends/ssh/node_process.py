@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.errors import LaunchError
@@ -25,13 +24,6 @@ from launchpad.launch.devices.device import VISIBLE, visible
 from launchpad.launch.rundir.claims import claim_table
 
 _REMEDY = "Install the launcher's versions there, or name another Python: hosts={…: {'python': …}}"
-
-
-@dataclass(frozen=True)
-class SshNodeReady(NodeReady):
-    """A node that is ready, and what it has for workers."""
-
-    supply: NodeSupply = field(default_factory=lambda: NodeSupply(0, 0))
 
 
 def serve(header: Mapping[str, Any], output: int, say_hello: Callable[[str], object]) -> None:
@@ -61,7 +53,7 @@ async def _serve(header: Mapping[str, Any], output: int) -> None:
     )
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
     where = HostReady(node(), header["address"] or _address())
-    writer.write(wire.pickled(SshNodeReady(where, supply=_supply(bool(header["gpus"])))))
+    writer.write(wire.pickled(NodeReady(where, supply=_supply(bool(header["gpus"])))))
 
     async def messages() -> AsyncIterator[Message]:
         while True:
@@ -97,9 +89,7 @@ def _address() -> str:
 
 def _supply(needs_gpus: bool) -> NodeSupply:
     """Return what this host has for workers. Don't look for GPUs if no worker needs one."""
-    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = out_of_memory.limit_bytes()
-    memory = installed if limit is None else min(installed, limit)
+    memory = out_of_memory.usable_bytes()
     if not needs_gpus:
         return NodeSupply(cpus.number_of_cpus(), memory)
     devices = visible(inventory.installed(), os.environ.get(VISIBLE))
