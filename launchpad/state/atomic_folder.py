@@ -23,7 +23,7 @@ from launchpad.state.places import is_url
 
 _BUFFER = 1 << 20
 _BEING_WRITTEN = ".being-written-"
-_ATTEMPT = "attempt.json"
+_ATTEMPT = ".attempt.json"
 """The file with the latest attempt that has begun."""
 
 
@@ -192,7 +192,7 @@ class RemoteFolder(Folder):
     @contextlib.contextmanager
     def writing(self, name: str, instead_of: Sequence[str] = ()) -> Iterator[IO[bytes]]:
         target = f"{self._path}/{name}"
-        sent_as = f"{self._path}/{_BEING_WRITTEN}" if instead_of else target
+        sent_as = f"{self._path}/{_BEING_WRITTEN}"
         # Nothing is sent until all of the value has been pickled.
         with tempfile.TemporaryFile() as aside:
             yield aside
@@ -202,10 +202,11 @@ class RemoteFolder(Folder):
                 self._files.makedirs(self._path, exist_ok=True)
                 with self._files.open(sent_as, "wb") as file:
                     shutil.copyfileobj(aside, file, _BUFFER)
+                # Sending may take minutes, in which the next attempt may have begun on another host.
+                self.check()
                 for old_name in instead_of:
                     self.remove(old_name)
-                if instead_of:
-                    self._files.mv(sent_as, target)
+                self._files.mv(sent_as, target)
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -301,4 +301,5 @@ def test_a_script_in_a_job_uses_its_nodes_and_is_requeued_at_the_time_limit(
     launcher.wait_for("ends in order", 2)
     show = ["scontrol", "show", "job", "-o", job]
     until(lambda: "Restarts=1" in launcher.slurm.run(launcher.host, show).stdout, within_s=20)
-    assert (launcher.slurm.home / "state").is_dir()
+    saved = launcher.slurm.home.glob("state/worker-*/state-000001.pickle")
+    assert len(list(saved)) == 2

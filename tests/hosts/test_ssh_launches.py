@@ -60,8 +60,10 @@ def write(judge):
     me = lp.current()
     with open(judge, "a") as file:
         while True:
-            print(me.attempt, socket.gethostname(), time.time(), file=file, flush=True)
-            me.save(time.time())
+            at = time.time()
+            me.save(at)
+            # A line means that a state was saved.
+            print(me.attempt, socket.gethostname(), at, file=file, flush=True)
             time.sleep(0.05)
 
 folder = sys.argv[1]
@@ -285,10 +287,9 @@ def test_an_attempt_on_a_frozen_host_saves_nothing_more_after_the_thaw(
     until(lambda: not workers_on(h2))
     output = writing.stop()
 
-    # It may write to the judge's file for a moment, as a user's own file isn't fenced.
     assert "writer-0 lost in run (attempt 1): its host h2 was lost" in output
-    saved = shared_disk / "state/writer-0/attempt.json"
-    assert '"number": 2' in saved.read_text()
+    (_, _, last_save), (_, first_save, _) = writing.attempts().values()
+    assert last_save < first_save
 
 
 def test_a_worker_waits_for_its_only_host_to_come_back(

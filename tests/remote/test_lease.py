@@ -113,3 +113,34 @@ def test_the_end_of_a_lease_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_host_without_a_lease_need_not_be_waited_for() -> None:
     assert Renewals().stop("host") == 0
+
+
+def test_a_host_that_is_connected_and_does_not_answer_is_given_up_once() -> None:
+    world = World(0)
+    renewals = Renewals(world.clock)
+    given_up: list[float] = []
+    unanswered = Future[Any]()
+    renewals._renewals["host"] = lease._Renewal(
+        lambda: unanswered, lambda: given_up.append(world.now), world.clock, world.now
+    )
+
+    for _ in range(30):
+        renewals._renew_all()
+        world.pass_time(1.0)
+
+    assert given_up == [ENDED_AFTER_S]
+    assert renewals.stop("host") == 0
+
+
+def test_a_cluster_that_is_gone_does_not_end_the_thread_that_renews_leases() -> None:
+    world = World(0)
+    renewals = Renewals(world.clock)
+
+    def renew() -> Future[Any]:
+        raise ConnectionError("the cluster is gone")
+
+    renewals._renewals["host"] = lease._Renewal(renew, lambda: None, world.clock, world.now)
+
+    renewals._renew_all()
+
+    assert renewals.stop("host") == ENDED_AFTER_S

@@ -69,7 +69,7 @@ def test_memory_that_the_cpus_do_not_bring_is_refused_with_the_arithmetic() -> N
 
 
 def test_labels_are_refused() -> None:
-    with pytest.raises(lp.DefinitionError, match="cannot run in a Slurm job"):
+    with pytest.raises(lp.DefinitionError, match="and the nodes of a Slurm job have none"):
         plan_of(("a", 1, lp.Resources(labels={"zone": "a"})))
 
 

@@ -5,7 +5,9 @@
     launchpad.courier        connections are opened, refused and lost; calls are sent again
     launchpad.state          what workers save and load
     launchpad.collectives    generations of a group begin and end
-    launchpad.slurm, launchpad.ray, launchpad.spark, launchpad.kubernetes    requests to a cluster
+    launchpad.hosts          leases of hosts end, hosts are lost and come back, workers are placed
+    launchpad.ssh, launchpad.slurm, launchpad.ray, launchpad.spark, launchpad.kubernetes
+                             connections with hosts, requests to a cluster
 
 These are loggers of Python's `logging`. INFO is for the lifecycle, DEBUG for reconnects, retries, handshakes,
 decisions and requests. Nothing is logged for a call that goes well.

@@ -125,7 +125,7 @@ class Renewals:
         self,
         host: object,
         renew: Callable[[], Future[Any]],
-        on_silent: Callable[[], object] = lambda: None,
+        on_silent: Callable[[], object],
     ) -> None:
         """Renew a host's lease from now on. Call this once for each host, as soon as it has connected.
 
@@ -171,9 +171,8 @@ class Renewals:
                 renewal.is_waiting = True
                 try:
                     renewal.renew().add_done_callback(renewal.on_answer)
-                except (
-                    Exception
-                ) as error:  # the cluster is gone; a host that isn't renewed ends by itself
+                # The cluster is gone. A host that is not renewed ends its workers by itself.
+                except Exception as error:
                     _log.debug("a lease could not be renewed: %s", error)
             elif self._clock() >= renewal.answered_at + ENDED_AFTER_S:
                 renewal.is_stopped = True

@@ -66,15 +66,6 @@ class _Node:
         self.units.update(self.supply.taken)
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """A worker that has a place, and the units of GPUs that it takes there."""
-
-    worker: WorkerPlan
-    place: Place
-    units: Counter[str]
-
-
 def units(workers: Iterable[WorkerPlan]) -> list[list[WorkerPlan]]:
     """Return lists of workers that share one node. Most lists have one worker."""
     together: dict[str, list[WorkerPlan]] = {}
@@ -89,29 +80,25 @@ class Room:
     Example:
         room = Room()
         room.add("h1", NodeSupply(cpus=8, memory_bytes=2**35))
-        places = room.place_all(plan.workers)
+        room.place_all(plan.workers)
     """
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
-        self._placed: dict[str, _Placed] = {}
+        self._placed: dict[str, Place] = {}
 
     def add(self, node: str, supply: NodeSupply) -> None:
-        """Add a node, or one that has come back."""
+        """Add a node, which may have been removed before."""
         self._nodes[node] = _Node(supply)
-        for name in [name for name, placed in self._placed.items() if placed.place.node == node]:
-            del self._placed[name]
 
     def remove(self, node: str) -> None:
         """Remove a node that is gone. Its workers have no place any more."""
         del self._nodes[node]
-        for name in [name for name, placed in self._placed.items() if placed.place.node == node]:
-            del self._placed[name]
+        self._placed = {name: p for name, p in self._placed.items() if p.node != node}
 
     def place_of(self, worker: str) -> Place | None:
         """Return the place of a worker; None if it has none."""
-        placed = self._placed.get(worker)
-        return None if placed is None else placed.place
+        return self._placed.get(worker)
 
     def place_all(self, workers: Sequence[WorkerPlan]) -> None:
         """Give each worker a place.
@@ -122,8 +109,7 @@ class Room:
         why = self._too_little(workers)
         if why:
             raise ValueError(why)
-        in_order = sorted(indivisible(workers), key=difficulty, reverse=True)
-        for unit in in_order:
+        for unit in sorted(indivisible(workers), key=difficulty, reverse=True):
             if not self.place(unit):
                 raise ValueError(f"no host has room for {_asked(unit)}: {self._left()}")
 
@@ -143,15 +129,13 @@ class Room:
 
     def _put(self, worker: WorkerPlan, name: str, devices: Sequence[Device]) -> None:
         node = self._nodes[name]
-        taken = _gpu_request(worker).units
-        gpu_units = Counter({device.uuid: taken for device in devices})
+        n_units = _gpu_request(worker).units
         node.cpus += worker.resources.cpus or 0
         node.memory_bytes += worker.resources.memory_bytes or 0
-        node.units.update(gpu_units)
+        node.units.update({device.uuid: n_units for device in devices})
         node.groups[worker.group] += 1
         node.n_workers += 1
-        place = Place(name, tuple(device.id for device in devices))
-        self._placed[worker.name] = _Placed(worker, place, gpu_units)
+        self._placed[worker.name] = Place(name, tuple(device.id for device in devices))
 
     def _allows(self, name: str, worker: WorkerPlan) -> bool:
         """Return True if a strict placement of the worker's group allows this node."""
@@ -206,13 +190,17 @@ class Room:
         return "; ".join(parts)
 
 
-def refusal(workers: Sequence[WorkerPlan]) -> str:
-    """Return why no nodes can satisfy these workers; empty if they might."""
+def refusal(workers: Sequence[WorkerPlan], hosts: str) -> str:
+    """Return why no nodes can satisfy these workers; empty if they might.
+
+    Args:
+        hosts: The nodes in the error's words, for example `the nodes of a Slurm job`.
+    """
     for worker in workers:
         if worker.resources.labels:
             return (
-                f"{worker.group} wants labels={dict(worker.resources.labels)!r}, and hosts in a list have"
-                " none: leave it out, or take 'ray' or 'kubernetes'"
+                f"{worker.group} wants labels={dict(worker.resources.labels)!r}, and {hosts} have none:"
+                " leave it out, or take 'ray' or 'kubernetes'"
             )
     return ""
 

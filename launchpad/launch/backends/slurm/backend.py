@@ -40,7 +40,7 @@ class Slurm(Backend):
 
     def assign(self, plan: LaunchPlan) -> LaunchPlan:
         """Return the plan with the job's settings. Refuse what no such job can have."""
-        why = placement.refusal(plan.workers)
+        why = placement.refusal(plan.workers, "the nodes of a Slurm job")
         if why:
             raise DefinitionError(f"program {plan.program!r} cannot run in a Slurm job: {why}")
         script.job_options(plan, self._settings)

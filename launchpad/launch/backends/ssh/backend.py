@@ -41,7 +41,7 @@ class Ssh(Backend):
                 f"launch type {plan.launch_type!r} needs hosts: hosts=['h1', 'alice@h2:2222'], or {VARIABLE}"
                 " with the path of a file that has a host in each line"
             )
-        why = placement.refusal(plan.workers)
+        why = placement.refusal(plan.workers, "hosts in a list")
         if why:
             raise DefinitionError(f"program {plan.program!r} cannot run on these hosts: {why}")
         return plan
