@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -112,6 +113,24 @@ class Launcher:
 @pytest.fixture
 def launcher(ssh_network: Network, sshd: Sshd) -> Launcher:
     return Launcher(ssh_network, sshd)
+
+
+def name_of(pid: int) -> str:
+    """Return the name of a process, which is a worker's own."""
+    return _stat(pid)[0]
+
+
+def state_of(pid: int) -> str:
+    """Return the letter for the state of a process; empty if it is gone."""
+    return _stat(pid)[1]
+
+
+def _stat(pid: int) -> tuple[str, str]:
+    try:
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(") ")
+    except OSError:
+        return "", ""
+    return name, rest[0]
 
 
 def workers_on(host: Host) -> list[str]:
@@ -283,7 +302,15 @@ def test_an_attempt_on_a_frozen_host_saves_nothing_more_after_the_thaw(
 
     h2.freeze()
     until(lambda: 2 in writing.attempts())
+    (worker,) = [pid for pid in h2.pids() if name_of(pid) == "writer-0"]
+    # Those that would kill the worker are slow, so that it runs on after the thaw.
+    others = [pid for pid in h2.pids() if pid not in (worker, disk_launcher.sshd.daemon(h2))]
+    for pid in others:
+        os.kill(pid, signal.SIGSTOP)
     h2.thaw()
+    until(lambda: state_of(worker) in ("", "Z"))
+    for pid in others:
+        os.kill(pid, signal.SIGCONT)
     until(lambda: not workers_on(h2))
     output = writing.stop()
 
