@@ -27,6 +27,15 @@ MEMORY_MB = 4000
 N_GPUS = 2
 """What each node claims to have, whatever this machine has."""
 
+ON_ALL_NODES = (
+    "salloc",
+    "--nodes=3",
+    "--ntasks-per-node=1",
+    f"--cpus-per-task={N_CPUS}",
+    "--mem=0",
+)
+"""A command that runs another one, its further arguments, on this host within a job that has all nodes."""
+
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch")
 
 # Times are as short as Slurm allows, so that tests are quick. Without DefMemPerCPU, a job would take all of a

@@ -25,6 +25,4 @@ def test_the_contract_holds_on_hosts_over_ssh(hosts_are_possible: None, tmp_path
     with Network(3, shared=[disk]) as network:
         Sshd(network)
 
-        contract.check(
-            network.hosts[0], "test_ssh", disk, user=USER, env={"LP_HOSTS": "h1,h2,h3"}
-        )
+        contract.check(network.hosts[0], "test_ssh", disk, user=USER, env={"LP_HOSTS": "h1,h2,h3"})
