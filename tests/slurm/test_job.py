@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,37 +12,10 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends.slurm import script
 from launchpad.launch.backends.slurm.job import BatchJob
 from launchpad.launch.backends.slurm.squeue import JobState
+from tests.slurm.conftest import Commands
 from tests.waiting import until
 
 SECRET = b"what nodes need to join\n"
-
-
-class Commands:
-    """Slurm's commands, as files in a folder. Each writes its arguments to a file of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def make(self, name: str, body: str = "") -> None:
-        file = self._folder / name
-        file.write_text(f'#!/bin/sh\necho "$@" >> {self._folder}/{name}.calls\n{body}\n')
-        file.chmod(0o755)
-
-    def calls(self, name: str) -> list[str]:
-        file = self._folder / f"{name}.calls"
-        return file.read_text().splitlines() if file.exists() else []
-
-
-@pytest.fixture
-def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    commands = Commands(folder)
-    commands.make("sbatch", "echo 17")
-    commands.make("squeue", "echo 'PENDING|Priority|1:00|1:00'")
-    commands.make("scancel")
-    return commands
 
 
 def submitted(tmp_path: Path, states: list[JobState], ends: list[str]) -> BatchJob:
@@ -91,7 +65,7 @@ def test_the_end_of_a_job_is_reported_once_with_slurms_reason(
     ends: list[str] = []
     job = submitted(tmp_path, [], ends)
 
-    commands.make("squeue", "echo 'TIMEOUT|TimeLimit|0:00|1:00'")
+    commands.make("squeue", "echo '17|17|TIMEOUT|TimeLimit|0:00|1:00'")
     until(lambda: bool(ends))
     job.close(was_asked=True)
 
@@ -99,19 +73,39 @@ def test_the_end_of_a_job_is_reported_once_with_slurms_reason(
     assert commands.calls("scancel") == []
 
 
-def test_the_files_of_a_killed_launcher_are_removed_by_the_next_one(
+def test_the_files_of_a_killed_launcher_are_removed_by_a_later_one(
     tmp_path: Path, commands: Commands
 ) -> None:
-    commands.make("squeue", "echo 16")
-    for number in ("15", "16"):
-        folder = tmp_path / "shared" / f"run-{number}"
+    # Which cluster they belong to, nobody knows: clusters may share a home folder.
+    for name, age_s in (("used", 10.0), ("left-behind", 7200.0)):
+        folder = tmp_path / "shared" / name
         folder.mkdir(parents=True)
-        (folder / "job").write_text(number)
+        os.utime(folder, (time.time() - age_s,) * 2)
 
     job = submitted(tmp_path, [], [])
 
-    assert sorted(os.listdir(tmp_path / "shared")) == ["run", "run-16"]
+    assert sorted(os.listdir(tmp_path / "shared")) == ["run", "used"]
     job.close(was_asked=False)
+
+
+def test_a_launcher_shows_others_that_it_uses_its_files(tmp_path: Path, commands: Commands) -> None:
+    job = submitted(tmp_path, [], [])
+    folder = tmp_path / "shared/run"
+    os.utime(folder, (0, 0))
+
+    until(lambda: folder.stat().st_mtime > time.time() - 60)
+
+    job.close(was_asked=False)
+
+
+def test_ctrl_c_while_a_job_is_submitted_cancels_it(tmp_path: Path, commands: Commands) -> None:
+    commands.make("sbatch", f"kill -INT {os.getpid()}; echo 17")
+
+    with pytest.raises(KeyboardInterrupt):
+        submitted(tmp_path, [], [])
+
+    assert commands.calls("scancel") == ["17"]
+    assert not (tmp_path / "shared/run").exists()
 
 
 def test_a_refused_job_leaves_no_file(tmp_path: Path, commands: Commands) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import logging
 import os
 import shutil
 import subprocess
@@ -15,6 +16,9 @@ from pathlib import Path
 from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.backends.slurm import script, squeue
 from launchpad.launch.backends.slurm.squeue import JobState
+from launchpad.launch.signals import KeyboardInterruptHandler
+
+_log = logging.getLogger("launchpad.slurm")
 
 _POLL_S = 2.0
 _POLL_RUNNING_S = 10.0
@@ -23,8 +27,11 @@ _END_S = 5.0
 
 _LOOK_S = 0.25
 
-_NUMBER = "job"
-"""The file in the run's folder with the number of the job."""
+_SILENT_S = 60.0
+"""How long squeue may say nothing about the job before the user is told."""
+
+_LEFT_BEHIND_S = 3600.0
+"""The age of a run's folder from which on no launcher uses it. A launcher marks it every few seconds."""
 
 _SHOWN_LINES = 20
 
@@ -77,16 +84,31 @@ class SlurmJob(abc.ABC):
 
     def _watch(self) -> None:
         last: JobState | None = None
+        answered_at = time.monotonic()
         while not self._is_over.wait(_POLL_S if self.is_quick else _POLL_RUNNING_S):
+            self._mark()
             state = squeue.state_of(self.number)
             if state is None:
+                if time.monotonic() - answered_at > _SILENT_S:
+                    _log.warning(
+                        "squeue has said nothing about Slurm job %s for %g s: see `squeue --jobs=%s`",
+                        self.number,
+                        _SILENT_S,
+                        self.number,
+                    )
+                    answered_at = time.monotonic()
                 continue
+            answered_at = time.monotonic()
             if state != last:
                 self._on_state(state)
             last = state
             if state.has_ended:
                 self._on_end(str(state))
                 return
+
+    @abc.abstractmethod
+    def _mark(self) -> None:
+        """Show other launchers that this one uses the files of the job."""
 
     def _stop_watching(self) -> None:
         self._is_over.set()
@@ -114,13 +136,18 @@ class BatchJob(SlurmJob):
         self._log = log
         _remove_leftovers(folder.parent)
         folder.mkdir(mode=0o700, parents=True)
+        number = ""
         try:
             _write_private(folder / script.JOIN, join, 0o600)
             batch = folder / "job.sh"
             _write_private(batch, script.text(options, n_nodes, folder).encode(), 0o700)
-            super().__init__(squeue.submit(str(batch)), on_state, on_end)
-            (folder / _NUMBER).write_text(self.number)
+            # Ctrl-C takes effect when the number is known.
+            with KeyboardInterruptHandler(lambda at_once: None):
+                number = squeue.submit(str(batch))
+            super().__init__(number, on_state, on_end)
         except BaseException:
+            if number:
+                squeue.request("scancel", number)
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
@@ -135,6 +162,10 @@ class BatchJob(SlurmJob):
         with contextlib.suppress(OSError):
             shutil.copyfile(self.output, self._log)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _mark(self) -> None:
+        with contextlib.suppress(OSError):
+            os.utime(self._folder)
 
     def _ends_by_itself(self) -> bool:
         until = time.monotonic() + _END_S
@@ -189,6 +220,9 @@ class OwnJob(SlurmJob):
                 was_asked = True
         self._process.wait()
 
+    def _mark(self) -> None:
+        """Do nothing: the job has no files that another launcher could take for its own."""
+
     def _wait(self) -> None:
         status = self._process.wait()
         if not self._is_over.is_set():
@@ -201,17 +235,15 @@ def own_number() -> str:
 
 
 def _remove_leftovers(parent: Path) -> None:
-    """Remove the folders of launchers that were killed. Their jobs have ended."""
-    numbers = {}
-    for file in parent.glob(f"*/{_NUMBER}"):
+    """Remove the folders of launchers that were killed.
+
+    Several clusters may share the home folder, so Slurm doesn't know the jobs of all launchers.
+    """
+    now = time.time()
+    for folder in parent.glob("*"):
         with contextlib.suppress(OSError):  # its launcher ends at this moment
-            numbers[file.parent] = file.read_text()
-    running = squeue.own_jobs() if numbers else None
-    if running is None:
-        return
-    for folder, number in numbers.items():
-        if number and number not in running:
-            shutil.rmtree(folder, ignore_errors=True)
+            if now - folder.stat().st_mtime > _LEFT_BEHIND_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_private(path: Path, content: bytes, mode: int) -> None:

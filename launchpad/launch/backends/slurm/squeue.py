@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shutil
 import subprocess
@@ -15,7 +14,10 @@ from launchpad.errors import LaunchError
 _log = logging.getLogger("launchpad.slurm")
 
 _COMMAND_S = 30.0
-_FORMAT = "%T|%r|%L|%l"
+_FORMAT = "%i|%A|%T|%r|%L|%l"
+"""The first is ARRAY_TASK in a job array, and the second always a number."""
+
+_N_FIELDS = _FORMAT.count("|") + 1
 _LEFT = re.compile(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)")
 _UNKNOWN = "Invalid job id"
 
@@ -31,6 +33,10 @@ _ENDED = {
     "REVOKED",
     "TIMEOUT",
 }
+
+
+class _CommandError(Exception):
+    """One of Slurm's commands failed. The text is what it says about that."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,12 @@ class JobState:
         return f"{state} ({self.reason})" if self.reason else state
 
 
-def parse(line: str) -> JobState:
-    """Parse a line of `squeue --format=%T|%r|%L|%l`."""
-    state, reason, left, limit = line.strip().split("|")
+def parse(line: str, job: str) -> JobState | None:
+    """Parse a line of `squeue` about a job; None if the line is about another job, or isn't one of a job."""
+    fields = line.strip().split("|")
+    if len(fields) != _N_FIELDS or job not in fields[:2]:
+        return None
+    state, reason, left, limit = fields[2:]
     is_running = state == "RUNNING"
     return JobState(
         state,
@@ -81,29 +90,24 @@ def _seconds(text: str) -> float | None:
 
 def state_of(job: str) -> JobState | None:
     """Return the state of a job; None if Slurm doesn't answer now."""
-    command = ["squeue", "--noheader", f"--jobs={job}", "--states=all", f"--format={_FORMAT}"]
     try:
-        printed = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        # Of a job array, this may also list other tasks.
+        printed = _run(
+            "squeue", "--noheader", f"--jobs={job}", "--states=all", f"--format={_FORMAT}"
+        )
+    except _CommandError as error:
+        if _UNKNOWN in str(error):
+            return JobState("")
         _log.debug("squeue failed: %s", error)
         return None
-    if printed.returncode == 0:
-        lines = printed.stdout.splitlines()
-        return parse(lines[0]) if lines else JobState("")
-    if _UNKNOWN in printed.stderr:
+    if not printed.strip():
         return JobState("")
-    _log.debug("squeue failed: %s", printed.stderr.strip())
+    for line in printed.splitlines():
+        state = parse(line, job)
+        if state is not None:
+            return state
+    _log.debug("squeue says nothing about job %s: %r", job, printed)
     return None
-
-
-def own_jobs() -> set[str] | None:
-    """Return the numbers of all of the user's jobs that have not ended; None if Slurm doesn't answer now."""
-    command = ["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A"]
-    try:
-        printed = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return set(printed.stdout.split()) if printed.returncode == 0 else None
 
 
 def submit(script: str) -> str:
@@ -113,41 +117,57 @@ def submit(script: str) -> str:
         LaunchError: Slurm refuses the job.
     """
     try:
-        printed = subprocess.run(
-            ["sbatch", "--parsable", script], capture_output=True, text=True, timeout=_COMMAND_S
-        )
-    except subprocess.TimeoutExpired as error:
-        raise LaunchError(
-            f"Slurm has not taken the job within {_COMMAND_S:g} s: see `sinfo` and `squeue --me`"
-        ) from error
-    if printed.returncode:
-        lines = [line.removeprefix("sbatch: ") for line in printed.stderr.splitlines()]
-        why = "; ".join(line.removeprefix("error: ") for line in lines) or "it does not say why"
+        printed = _run("sbatch", "--parsable", script)
+    except _CommandError as error:
+        lines = [line.removeprefix("sbatch: ") for line in str(error).splitlines()]
+        why = "; ".join(line.removeprefix("error: ") for line in lines)
         raise LaunchError(
             f"Slurm refuses the job: {why}. `launchpad plan` shows what it was asked for"
-        )
-    number = printed.stdout.strip().partition(";")[0]
-    _log.debug("submitted job %s", number)
-    return number
+        ) from error
+    return printed.strip().partition(";")[0]
 
 
 def request(*command: str) -> str:
     """Run a command such as `scancel`. Return why it failed; empty if it didn't."""
-    _log.debug("%s", " ".join(command))
     try:
-        printed = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        _run(*command)
+    except _CommandError as error:
         return str(error)
-    return printed.stderr.strip() if printed.returncode else ""
+    return ""
 
 
 def lines_of(*command: str) -> list[str]:
     """Return the lines that a command prints; none if it fails."""
     try:
-        printed = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S)
-    except (OSError, subprocess.TimeoutExpired):
+        return _run(*command).splitlines()
+    except _CommandError as error:
+        _log.debug("%s", error)
         return []
-    return printed.stdout.splitlines()
+
+
+def _run(*command: str) -> str:
+    """Run one of Slurm's commands, and return what it prints.
+
+    Raises:
+        _CommandError: it can't be run, doesn't end in time, or fails.
+    """
+    _log.debug("%s", " ".join(command))
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_S,
+            # Ctrl-C in a terminal must not end `sbatch` between submitting and printing the number.
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _CommandError(f"{command[0]} has not answered within {_COMMAND_S:g} s") from error
+    except OSError as error:
+        raise _CommandError(str(error)) from error
+    if done.returncode:
+        raise _CommandError(done.stderr.strip() or f"{command[0]} does not say why it failed")
+    return done.stdout
 
 
 def check_commands(launch_type: str, commands: Sequence[str]) -> None:

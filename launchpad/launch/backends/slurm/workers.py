@@ -95,6 +95,8 @@ class SlurmWorkers(NodeWorkers):
             undo.callback(self._server.close)
             self._job = self._make_job(own)
             self._job.begin()
+            if own:
+                self._do(self._expect_nodes)
             self._actions.begin()
             undo.pop_all()
 
@@ -142,6 +144,8 @@ class SlurmWorkers(NodeWorkers):
         return super()._find_host(worker, attempt) if self._is_complete else None
 
     def _on_joined(self, connection: NodeConnection) -> None:
+        # Slurm may not have said that the job runs, and may never do so.
+        self._expect_nodes()
         ready = connection.ready
         _log.debug("node %s has joined: %s", ready.process, ready.supply)
         if self._broken:
@@ -178,9 +182,8 @@ class SlurmWorkers(NodeWorkers):
             self._report(
                 WorkerNote(worker, f"waiting for Slurm: job {self._job.number} is {state}")
             )
-        if state.state == "RUNNING" and not self._has_begun:
-            self._has_begun = True
-            self._call_later(_JOIN_S, self._on_join_deadline)
+        if state.state == "RUNNING":
+            self._expect_nodes()
         if state.left_s is None:
             return
         notice_s = min(_NOTICE_S, (state.limit_s or _NOTICE_S) / 4)
@@ -189,6 +192,12 @@ class SlurmWorkers(NodeWorkers):
             self._end_program(f"is at its time limit of {limit}", may_requeue=True)
         elif self._is_complete:
             self._job.is_quick = state.left_s - notice_s < _NEAR_LIMIT_S
+
+    def _expect_nodes(self) -> None:
+        """Limit the time until all nodes have joined, because the job runs."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._call_later(_JOIN_S, self._on_join_deadline)
 
     def _on_join_deadline(self) -> None:
         """Fail the launch if some nodes have not joined, although the job runs."""
