@@ -329,7 +329,7 @@ class ProcessWorkers(ForkedWorkers):
         code = self._subreaper.returncode
         how = f"exited with code {code}"
         if code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
+            how = f"was killed by {os_process.signal_name(-code)}"
         lost = attempt.outcome(
             outcome.LOST, f"the forkserver of all workers {how}, so this one was killed"
         )

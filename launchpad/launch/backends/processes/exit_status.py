@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 from dataclasses import replace
 
 from launchpad import outcome
 from launchpad.courier import formatting
 from launchpad.courier.light_dataclass import dataclass
+from launchpad.launch.backends.processes import os_process
 from launchpad.launch.backends.processes.messages import ChildExited
 from launchpad.launch.devices import out_of_memory
 from launchpad.outcome import Outcome
@@ -68,12 +68,7 @@ class ProcessAttempt:
 def ending(attempt: ProcessAttempt, child_exit: ChildExited) -> Outcome:
     """Return the outcome of an attempt whose process has ended."""
     code = os.waitstatus_to_exitcode(child_exit.status)
-    name = ""
-    if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
+    name = os_process.signal_name(-code) if code < 0 else ""
     report = attempt.reported
     if report is not None and (report.is_failure or not name):
         end = report

@@ -22,10 +22,17 @@ directory, if there is one."""
 SHOW_STACKS: int = signal.SIGRTMAX - 5 if hasattr(signal, "SIGRTMAX") else signal.SIGQUIT
 """The signal at which a worker writes its stacks into a file of its own. Hardly any program uses it."""
 
+END_FORKSERVER: int = signal.SIGRTMAX - 6 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR1
+"""The signal at which the subreaper kills the forkserver. It isn't one that a cluster may send to all
+processes of a job: SIGTERM, and on Slurm SIGUSR1 or SIGUSR2, which users choose with `--signal`."""
 
-END_FORKSERVER: int = signal.SIGUSR1
-"""The signal at which the subreaper kills the forkserver. It isn't SIGTERM, which a cluster may send to all
-processes of a job."""
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, or `signal NUMBER` for a real-time signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def ignore_terminal() -> None:

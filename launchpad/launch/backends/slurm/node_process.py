@@ -3,6 +3,9 @@
 Slurm sends SIGTERM to all processes of a job at once when it is cancelled, preempted or out of time, and
 SIGKILL some seconds later. If the forkservers ended at the first one, no worker could save its state. So all
 of them ignore it. This process tells the launcher, and the launcher then stops the program in order.
+
+With `#SBATCH --signal=USR1@90`, Slurm also announces the time limit to all processes of all steps. They
+ignore that, too, unless a worker handles the signal.
 """
 
 from __future__ import annotations
@@ -67,7 +70,8 @@ def main(fields: Mapping[str, Any]) -> None:
     # A signal that is blocked is kept for `sigwait` even if it is ignored. The forkservers unblock it, and so
     # ignore it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     launcher: LauncherAddress = pickle.loads(base64.b64decode(fields["launcher"]))
     name = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     where = HostReady(node(), launcher.own_ip())
