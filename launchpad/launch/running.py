@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
 import time
 from collections.abc import Callable, Collection
 from typing import Any
@@ -27,7 +28,7 @@ from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
-from launchpad.launch.signals import KeyboardInterruptHandler
+from launchpad.launch.signals import EXIT_CODES, KeyboardInterruptHandler
 from launchpad.launch.supervision import look
 from launchpad.launch.supervision.inquiries import rate_of
 from launchpad.launch.supervision.progress import Progress
@@ -449,8 +450,10 @@ class Running:
         if failure is not None:
             return outcome.NOT_THERE
         outcomes = [w.outcome for w in self._runner.states() if w.outcome is not None]
-        hung = self._runner.has_grace and any(o.hung for o in outcomes)
-        return outcome.HUNG if hung else 0
+        if self._runner.has_grace and any(o.hung for o in outcomes):
+            return outcome.HUNG
+        # To the cluster, the job must not look as if it had done all of its work.
+        return EXIT_CODES[signal.SIGTERM] if self._runner.supervisor.was_cut_short else 0
 
     def status(self) -> list[WorkerStatus]:
         """Return a row for each worker."""

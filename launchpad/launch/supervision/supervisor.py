@@ -95,7 +95,7 @@ class Supervisor:
     """The supervisor of one launch. Not thread-safe: one thread owns it. Times are monotonic seconds.
 
     No decision about one worker looks at all workers, since there may be thousands. Instead, each attribute
-    holds what one kind of decision has to look at. So there are 16 of them.
+    holds what one kind of decision has to look at. So there are 17 of them.
 
     Args:
         plan: The plan, with the workers in the order in which they are started.
@@ -105,12 +105,14 @@ class Supervisor:
     Attributes:
         failures: The failure that ended the program, and the failures that came after it.
         stop_reason: Why the program stops; empty while it does not.
+        was_cut_short: True if the program stops because the cluster is about to end it.
     """
 
     def __init__(self, plan: LaunchPlan, grace_s: float) -> None:
         self.workers: dict[str, WorkerState] = {}
         self.failures: list[Outcome] = []
         self.stop_reason = ""
+        self.was_cut_short = False
         self._grace_s = grace_s
         self._roster = Roster()
         self._limits = DueTimes(_limit_at)
@@ -157,6 +159,7 @@ class Supervisor:
                 if deadlock is not None:
                     commands = self._fail(deadlock, now)
             case events.JobEnding(reason=reason) if not self.is_stopping:
+                self.was_cut_short = True
                 commands = [PrintNote(f"stopping: {reason}"), *self.stop(reason, now)]
             case events.StopRequested(name):
                 commands = self.stop(f"{name} called lp.stop()", now)
