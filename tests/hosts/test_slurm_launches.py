@@ -36,6 +36,7 @@ def work(judge):
             os._exit(0)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.pause()
+    signal.signal(signal.SIGUSR1, lambda *_: print("notices SIGUSR1", flush=True))
     step = me.load(default=0)
     place = [me.name, me.attempt, step, socket.gethostname(), os.environ["CUDA_VISIBLE_DEVICES"]]
     print("begins", *place, flush=True)
@@ -75,6 +76,27 @@ if __name__ == "__main__":
         for _ in range(3):
             program.add_node(lp.PyNode(guest, greeters))
     lp.run(program, "slurm", nodes=3, timeout_s=60)
+"""
+
+
+SWEEP = """
+import os
+import socket
+import launchpad as lp
+
+def train(seed):
+    print("begins", seed, os.environ["SLURM_JOB_ID"], socket.gethostname(), flush=True)
+    lp.wait_for_stop()
+    print("ends", seed, flush=True)
+
+if __name__ == "__main__":
+    seed = os.environ["SLURM_ARRAY_TASK_ID"]
+    print("launches", seed, os.environ["SLURM_JOB_ID"], flush=True)
+    program = lp.Program("sweep")
+    with program.group("trainer", resources=lp.Resources(placement="strict_spread")):
+        for _ in range(2):
+            program.add_node(lp.PyNode(train, seed))
+    lp.launch(program, "slurm")
 """
 
 
@@ -201,9 +223,26 @@ def test_scancel_stops_workers_in_order_and_ends_their_daemons(launcher: Launche
         launcher.slurm.run(launcher.host, ["scancel", *launcher.jobs()])
 
         launcher.wait_until_nothing_is_left()
-        process.wait(ENDED_WITHIN_S)
+        status = process.wait(ENDED_WITHIN_S)
+    assert status == 128 + signal.SIGTERM
     launcher.wait_for("ends in order", 3)
     assert launcher.shows("stopping: Slurm job .* Slurm has sent SIGTERM to h")
+
+
+def test_signals_that_announce_the_time_limit_end_nothing(launcher: Launcher) -> None:
+    with launcher.start(program("2, 0, nodes=2")) as process:
+        launcher.wait_for("begins", 2)
+        job = launcher.jobs()[0]
+
+        # As with `#SBATCH --signal`, these go to all processes of all steps.
+        for name in ("USR2", "USR1"):
+            launcher.slurm.run(launcher.host, ["scancel", f"--signal={name}", job])
+
+        launcher.wait_for("notices SIGUSR1", 2)
+        process.send_signal(signal.SIGTERM)
+        process.wait(ENDED_WITHIN_S)
+    launcher.wait_for("ends in order", 2)
+    assert len(launcher.places()) == 2
 
 
 def test_a_killed_launcher_leaves_no_job_and_no_process(launcher: Launcher) -> None:
@@ -303,3 +342,25 @@ def test_a_script_in_a_job_uses_its_nodes_and_is_requeued_at_the_time_limit(
     until(lambda: "Restarts=1" in launcher.slurm.run(launcher.host, show).stdout, within_s=20)
     saved = launcher.slurm.home.glob("state/worker-*/state-000001.pickle")
     assert len(list(saved)) == 2
+
+
+def test_each_task_of_a_job_array_uses_its_own_nodes_only(launcher: Launcher) -> None:
+    options = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--open-mode=append"]
+
+    array = launcher.submit(SWEEP, "--array=0-3", *options)
+
+    launcher.wait_for("begins", 8)
+    printed = launcher.output.read_text()
+    own = dict(re.findall(r"launches (\d) (\d+)", printed))
+    assert len(set(own.values())) == 4
+    places = set(re.findall(r"begins (\d) (\d+) (h\d)", printed))
+    assert {(seed, job) for seed, job, _ in places} == set(own.items())
+    assert len(places) == 8
+
+    # Only this task ends, although the last one has the same number as the whole array.
+    launcher.slurm.run(launcher.host, ["scancel", f"{array}_1"])
+    launcher.wait_for("ends 1", 2)
+    until(lambda: set(launcher.jobs()) == set(own.values()) - {own["1"]})
+    launcher.slurm.run(launcher.host, ["scancel", array])
+    launcher.wait_until_nothing_is_left()
+    assert [len(re.findall(f"ends {seed}", launcher.output.read_text())) for seed in own] == [2] * 4

@@ -43,6 +43,15 @@ def test_a_group_that_wants_a_node_each_is_refused_on_fewer_nodes() -> None:
         plan_of(group, nodes=2)
 
 
+def test_a_script_in_a_job_has_all_nodes_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
+
+    plan = plan_of(("a", 3, lp.Resources(placement="strict_spread")))
+
+    assert "--nodes=3" in plan.shown()
+
+
 @given(
     st.lists(
         st.tuples(st.integers(1, 4), st.integers(1, 8), st.integers(0, 2)), min_size=1, max_size=4

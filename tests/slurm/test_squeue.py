@@ -33,7 +33,7 @@ def test_a_task_of_a_job_array_is_not_taken_for_another_one(commands: Commands) 
     by_task = squeue.state_of("17_1")
     by_number = squeue.state_of("19")
 
-    assert by_task == by_number == JobState("RUNNING", "", 30.0, 60.0)
+    assert by_task == by_number == JobState("RUNNING", "", 30.0, 60.0, "17_1")
 
 
 @pytest.mark.parametrize("line", ["Welcome to the cluster", "18|18|FAILED|None|0:00|1:00", "|"])

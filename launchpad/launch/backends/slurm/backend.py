@@ -78,6 +78,7 @@ class SlurmPlan(LaunchPlan):
     def script(self) -> str:
         """Return the batch script that a launch from outside of a job submits."""
         options = script.job_options(self, self.settings)
-        return script.text(options, self.settings.nodes or 1, script.folder(_RUN_ID))
+        n_nodes = script.number_of_nodes(self.settings)
+        return script.text(options, n_nodes, script.folder(_RUN_ID))
 
     shown = script

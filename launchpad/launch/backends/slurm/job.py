@@ -40,7 +40,7 @@ class SlurmJob(abc.ABC):
     """A job. One thread asks Slurm about it every few seconds.
 
     Args:
-        number: Slurm's number of the job.
+        number: Slurm's number of the job; of a task of a job array, ARRAY_TASK once squeue has answered.
         on_state: Called with each new state.
         on_end: Called once, when no process of the nodes runs any more, with the reason.
 
@@ -99,6 +99,7 @@ class SlurmJob(abc.ABC):
                     answered_at = time.monotonic()
                 continue
             answered_at = time.monotonic()
+            self.number = state.task or self.number
             if state != last:
                 self._on_state(state)
             last = state

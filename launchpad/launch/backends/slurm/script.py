@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -36,13 +37,18 @@ def folder(run_id: str) -> Path:
     return Path(_FOLDER, run_id).expanduser()
 
 
+def number_of_nodes(settings: SlurmSettings) -> int:
+    """Return the number of nodes: in a job, all of its nodes unless the settings say otherwise."""
+    return settings.nodes or int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+
+
 def job_options(plan: LaunchPlan, settings: SlurmSettings) -> list[str]:
     """Return the options of `sbatch` for a plan.
 
     Raises:
         DefinitionError: no job of that many nodes can have what the workers ask for.
     """
-    n_nodes = settings.nodes or 1
+    n_nodes = number_of_nodes(settings)
     try:
         need = share.largest(plan.workers, n_nodes)
     except ValueError as error:

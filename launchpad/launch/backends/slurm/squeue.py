@@ -48,12 +48,15 @@ class JobState:
         reason: Slurm's reason why it is pending or has ended, such as Resources; empty without one.
         left_s: The seconds until its time limit; None if it has none, or doesn't run.
         limit_s: The time limit in seconds; None if it has none.
+        task: ARRAY_TASK if the job is a task of a job array, such as 17_3. Slurm's commands take this number
+            for the task alone; they may take the job's own number for the whole array.
     """
 
     state: str
     reason: str = ""
     left_s: float | None = None
     limit_s: float | None = None
+    task: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -69,13 +72,14 @@ def parse(line: str, job: str) -> JobState | None:
     fields = line.strip().split("|")
     if len(fields) != _N_FIELDS or job not in fields[:2]:
         return None
-    state, reason, left, limit = fields[2:]
+    name, _, state, reason, left, limit = fields
     is_running = state == "RUNNING"
     return JobState(
         state,
         "" if reason == "None" else reason,
         _seconds(left) if is_running else None,
         _seconds(limit),
+        name if "_" in name else "",
     )
 
 

@@ -81,9 +81,7 @@ class SlurmWorkers(NodeWorkers):
                 "requeue=True: only a script that runs in the job can have the job requeued. Submit the"
                 " script itself with `sbatch --requeue`"
             )
-        self._n_nodes = settings.nodes or int(
-            os.environ.get("SLURM_JOB_NUM_NODES", "1") if own else 1
-        )
+        self._n_nodes = script.number_of_nodes(settings)
         self._here = HostReady(node(), _own_address(_hosts_of_job() if own else _controllers()))
         with contextlib.ExitStack() as undo:
             self._server = JoinServer(
