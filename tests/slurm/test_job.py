@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from launchpad.errors import LaunchError
+from launchpad.launch.backends.slurm import job as job_module
 from launchpad.launch.backends.slurm import script
 from launchpad.launch.backends.slurm.job import BatchJob
 from launchpad.launch.backends.slurm.squeue import JobState
@@ -16,6 +17,11 @@ from tests.slurm.conftest import Commands
 from tests.waiting import until
 
 SECRET = b"what nodes need to join\n"
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "_POLL_S", 0.05)
 
 
 def submitted(tmp_path: Path, states: list[JobState], ends: list[str]) -> BatchJob:
@@ -96,6 +102,23 @@ def test_a_launcher_shows_others_that_it_uses_its_files(tmp_path: Path, commands
     until(lambda: folder.stat().st_mtime > time.time() - 60)
 
     job.close(was_asked=False)
+
+
+def test_the_user_is_told_once_that_squeue_says_nothing(
+    tmp_path: Path,
+    commands: Commands,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(job_module, "_SILENT_S", 0.0)
+    commands.make("squeue", "exit 1")
+
+    job = submitted(tmp_path, [], [])
+    until(lambda: len(commands.calls("squeue")) > 3)
+    job.close(was_asked=False)
+
+    said = "squeue has said nothing about Slurm job 17 for 0 s"
+    assert [record.getMessage().startswith(said) for record in caplog.records] == [True]
 
 
 def test_ctrl_c_while_a_job_is_submitted_cancels_it(tmp_path: Path, commands: Commands) -> None:

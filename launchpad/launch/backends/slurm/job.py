@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import logging
+import math
 import os
 import shutil
 import subprocess
@@ -91,12 +92,13 @@ class SlurmJob(abc.ABC):
             if state is None:
                 if time.monotonic() - answered_at > _SILENT_S:
                     _log.warning(
-                        "squeue has said nothing about Slurm job %s for %g s: see `squeue --jobs=%s`",
+                        "squeue has said nothing about Slurm job %s for %g s, so its state and its time limit"
+                        " are not known",
                         self.number,
                         _SILENT_S,
-                        self.number,
                     )
-                    answered_at = time.monotonic()
+                    # Once is enough until it answers again.
+                    answered_at = math.inf
                 continue
             answered_at = time.monotonic()
             self.number = state.task or self.number
