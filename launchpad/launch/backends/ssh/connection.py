@@ -123,11 +123,16 @@ class Sent:
 
 @dataclass(eq=False)
 class Connected:
-    """A host that is connected, and the process `ssh` that carries the connection."""
+    """A host that is connected, and the process `ssh` that carries the connection.
+
+    Attributes:
+        why_ended: The reason why this side has ended the connection; empty if it hasn't.
+    """
 
     host: Host
     node: NodeConnection
     process: asyncio.subprocess.Process
+    why_ended: str = ""
 
     @property
     def ready(self) -> NodeReady:
@@ -191,15 +196,9 @@ class SshConnections:
             raise LaunchError("\n  ".join(refusals))
         return connected
 
-    def end_silent(self, connected: Connected) -> None:
-        """End a connection whose host doesn't answer, although the connection itself is up."""
-        _log.debug("%s does not answer", connected.host)
-        self._loop.call_soon_threadsafe(self.kill, connected)
-
-    def kill(self, connected: Connected) -> None:
-        """Kill the process `ssh` of a host. Call this in the event loop."""
-        with contextlib.suppress(ProcessLookupError):
-            connected.process.kill()
+    def end(self, connected: Connected, why: str) -> None:
+        """End a connection that is up and of no use."""
+        self._loop.call_soon_threadsafe(self._end, connected, why)
 
     def close(self) -> None:
         """End all node processes, and the connections. Waits a few seconds at most."""
@@ -338,17 +337,17 @@ class SshConnections:
         sending = asyncio.create_task(self._send(connected))
         try:
             while True:
-                node.on_answer(*await wire.read_pickled(process.stdout))
+                node.on_part(await wire.read_pickled(process.stdout))
         except EOFError:
             pass
         except Exception as error:
-            _log.warning("%s has sent something that cannot be read: %s", connected.host, error)
-            self.kill(connected)
+            why = f"it has sent something that cannot be read: {type(error).__name__}: {error}"
+            self._end(connected, why)
         sending.cancel()
         status = await self._wait(process)
         # A negative status is that of the process `ssh` itself, which a signal has killed here.
         if status == _NOT_SSH or status < 0:
-            gone = NodeGone("the ssh connection was lost")
+            gone = NodeGone(connected.why_ended or "the ssh connection was lost")
         else:
             gone = NodeGone(f"its node process has ended with exit status {status}", is_dead=True)
         node.on_gone(gone)
@@ -361,11 +360,20 @@ class SshConnections:
     async def _send(self, connected: Connected) -> None:
         stdin = connected.process.stdin
         assert stdin is not None
-        with contextlib.suppress(OSError):  # the connection has ended, as stdout says too
-            async for message in connected.node.messages():
-                stdin.write(wire.pickled(message))
-                await stdin.drain()
-            stdin.close()
+        try:
+            with contextlib.suppress(OSError):  # the connection has ended, as stdout says too
+                async for part in connected.node.parts():
+                    stdin.write(wire.pickled(part))
+                    await stdin.drain()
+                stdin.close()
+        except LaunchError as error:
+            self._end(connected, str(error))
+
+    def _end(self, connected: Connected, why: str) -> None:
+        _log.warning("the connection with %s is ended: %s", connected.host, why)
+        connected.why_ended = connected.why_ended or why
+        with contextlib.suppress(ProcessLookupError):
+            connected.process.kill()
 
     async def _return(self, host: Host) -> None:
         """Try to connect again with a host that was lost, until it is back or the launch is over."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import LauncherInfo, folder_of_script
 from launchpad.launch.backends.remote import reachability
+from launchpad.launch.backends.remote.lease import ENDED_AFTER_S
 from launchpad.launch.backends.remote.node_connection import NodeGone
 from launchpad.launch.backends.remote.node_host import node
 from launchpad.launch.backends.remote.node_workers import NodeWorkers
@@ -44,7 +45,9 @@ class SshWorkers(NodeWorkers):
             lambda connected: self._renewals.begin(
                 connected.node,
                 connected.node.renew,
-                lambda: self._connections.end_silent(connected),
+                lambda: self._connections.end(
+                    connected, f"it has not answered for {ENDED_AFTER_S:g} s"
+                ),
             ),
             lambda lost: self._do(self._on_node_gone, str(lost.host), lost.node),
             lambda back: self._do(self._on_node_back, str(back.host), back.node, back.ready.supply),
