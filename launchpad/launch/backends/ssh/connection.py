@@ -370,7 +370,7 @@ class SshConnections:
             self._end(connected, str(error))
 
     def _end(self, connected: Connected, why: str) -> None:
-        _log.warning("the connection with %s is ended: %s", connected.host, why)
+        _log.debug("the connection with %s is ended: %s", connected.host, why)
         connected.why_ended = connected.why_ended or why
         with contextlib.suppress(ProcessLookupError):
             connected.process.kill()
