@@ -56,6 +56,7 @@ class SshWorkers(NodeWorkers):
             undo.callback(self._renewals.close)
             undo.callback(self._connections.close)
             connected = self._connections.connect(hosts)
+            _check_distinct(connected)
             _check_pairs(connected)
             here = node()
             ip = next((c.ready.where.ip for c in connected if c.ready.where.node == here), "")
@@ -68,6 +69,19 @@ class SshWorkers(NodeWorkers):
         """End all workers, all node processes and all connections."""
         self._actions.end(self._close_hosts)
         self._connections.close()
+
+
+def _check_distinct(connected: Sequence[Connected]) -> None:
+    """Raise LaunchError if two names lead to one host, because its CPUs and memory would count twice."""
+    names: dict[str, Host] = {}
+    for host in connected:
+        other = names.setdefault(host.ready.where.node, host.host)
+        if other is not host.host:
+            own_name = host.ready.where.node.partition("/")[0]
+            raise LaunchError(
+                f"hosts: {str(other)!r} and {str(host.host)!r} are the same host, which calls itself"
+                f" {own_name!r}: give it once"
+            )
 
 
 def _check_pairs(connected: Sequence[Connected]) -> None:
