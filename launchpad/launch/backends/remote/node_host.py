@@ -87,6 +87,8 @@ class NodeHost:
         self._given: dict[str, Sequence[str]] = {}
         self._buffers: dict[int, LargeBuffer] = {}
         self._new_buffers: list[LargeBuffer] = []
+        # Held while new buffers are copied, because a call that refers to one must wait until it is.
+        self._keeping = asyncio.Lock()
         self._port = OpenPort()
         self._lease = HostLease(self._on_lease_end)
         self._serving: asyncio.Task[Any] | None = None
@@ -101,8 +103,6 @@ class NodeHost:
         self._loop = asyncio.get_running_loop()
         self._serving = asyncio.current_task()
         self._queue = SendQueue(self._on_unsendable)
-        # Held while new buffers are copied, so that who refers to one of them waits until all are.
-        self._keeping = asyncio.Lock()
         self._lease.begin()
         joiner = PartJoiner()
         tasks = {asyncio.create_task(self._send_answers(send))}

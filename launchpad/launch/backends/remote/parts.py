@@ -114,11 +114,11 @@ class SendQueue:
         while True:
             await self._has_more.wait()
             while self._urgent:
-                for part in self._cut(self._urgent.popleft()):
-                    yield part
-            part_or_none = next(current, None)
-            if part_or_none is not None:
-                yield part_or_none
+                for urgent in self._cut(self._urgent.popleft()):
+                    yield urgent
+            part = next(current, None)
+            if part is not None:
+                yield part
             elif not self._waiting:
                 self._has_more.clear()
             else:
