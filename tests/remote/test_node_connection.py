@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from launchpad.errors import LaunchError
+from launchpad.launch.backends.remote import reachability
 from launchpad.launch.backends.remote.node_connection import (
     Answer,
     HostCall,
     NewBuffer,
     NodeConnection,
+    NodeGone,
     NodeReady,
     SentBuffer,
 )
@@ -91,3 +93,15 @@ def test_a_call_that_cannot_be_pickled_fails_alone() -> None:
     assert sent == [HostCall(1, "w-1", "open", [])]
     with pytest.raises(LaunchError, match=r"its host cannot be sent 'open': .*pickle"):
         future.result(0)
+
+
+def test_a_host_that_is_lost_while_hosts_try_to_reach_each_other_is_named() -> None:
+    async def lost() -> NodeConnection:
+        connection = NodeConnection(READY)
+        connection.on_gone(NodeGone("its node process has ended"))
+        return connection
+
+    with pytest.raises(
+        LaunchError, match="h1 was lost while the launch began: its node process has ended"
+    ):
+        reachability.check_all_pairs({"h1": asyncio.run(lost())})

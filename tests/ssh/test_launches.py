@@ -153,6 +153,14 @@ def test_two_names_of_one_host_are_refused(project: Project) -> None:
     assert "'h2' and 'alias' are the same host, which calls itself 'h2': give it once" in last
 
 
+def test_a_host_whose_given_address_is_not_its_own_is_named(project: Project) -> None:
+    last = project.refusal({"h1": {}, "h2": {"address": "192.0.2.7"}}).strip().splitlines()[-1]
+
+    assert (
+        "h2: the others cannot be given 192.0.2.7 as its address: see hosts={…: {'address'" in last
+    )
+
+
 def test_each_host_that_cannot_be_used_has_a_line(project: Project) -> None:
     for host in ("h1", "h3"):
         project.before_login(host, "echo 'Permission denied (publickey).' >&2; exit 255")

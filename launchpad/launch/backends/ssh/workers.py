@@ -9,7 +9,6 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import LauncherInfo, folder_of_script
 from launchpad.launch.backends.remote import reachability
 from launchpad.launch.backends.remote.lease import ENDED_AFTER_S
-from launchpad.launch.backends.remote.node_connection import NodeGone
 from launchpad.launch.backends.remote.node_host import node
 from launchpad.launch.backends.remote.node_workers import NodeWorkers
 from launchpad.launch.backends.remote.worker_host import HostReady
@@ -85,12 +84,9 @@ def _check_distinct(connected: Sequence[Connected]) -> None:
 
 
 def _check_pairs(connected: Sequence[Connected]) -> None:
-    """Raise LaunchError if a host can't reach another one; the text names each pair."""
+    """Raise LaunchError if a host can't reach another one, or is lost; the text names them."""
     if len(connected) < 2:
         return
-    try:
-        texts = reachability.check_all_pairs({str(c.host): c.node for c in connected})
-    except (NodeGone, TimeoutError) as error:
-        raise LaunchError(f"a host was lost while the launch began: {error}") from error
+    texts = reachability.check_all_pairs({str(c.host): c.node for c in connected})
     if texts:
         raise LaunchError(reachability.remedy(texts))
