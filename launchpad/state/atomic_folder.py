@@ -25,6 +25,8 @@ _BUFFER = 1 << 20
 _BEING_WRITTEN = ".being-written-"
 _ATTEMPT = ".attempt.json"
 """The file with the latest attempt that has begun."""
+_SHOWN = 60
+"""The most bytes of a file that an error shows."""
 
 
 def folder_of(place: str, fence: Fence | None = None) -> Folder:
@@ -68,12 +70,25 @@ class Folder(ABC):
                 raise Stopped
 
     def _latest_attempt(self) -> AttemptId | None:
-        """Return the attempt that has begun last; None if only first attempts have."""
+        """Return the attempt that has begun last; None if only first attempts have.
+
+        Raises:
+            OSError: the file can't be read, or something else has written it.
+        """
         try:
             with self.reading(_ATTEMPT) as file:
-                return AttemptId(**json.load(file))
-        except (FileNotFoundError, ValueError, TypeError):
+                content = file.read()
+        except FileNotFoundError:
             return None
+        try:
+            fields = json.loads(content)
+            return AttemptId(str(fields["run_id"]), int(fields["number"]))
+        except (ValueError, TypeError, KeyError) as error:
+            # If this were taken for no attempt, one on a host that was cut off could save beside the next.
+            raise OSError(
+                f"the file {_ATTEMPT} there should say which attempt is the latest, and contains"
+                f" {content[:_SHOWN]!r}. Delete it when no worker of an earlier launch runs any more"
+            ) from error
 
     @abstractmethod
     def names(self) -> list[str]: ...

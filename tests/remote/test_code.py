@@ -20,6 +20,17 @@ def test_a_project_that_is_too_large_is_refused_with_its_largest_files(
     monkeypatch.setattr(code, "_LARGEST", 1024)
 
     with pytest.raises(
-        LaunchError, match=r"has 2 files of 2 KiB.* data/rows\.csv 2 KiB, script\.py 4 B"
+        LaunchError,
+        match=r"is larger than the 1 KiB that.*first 2 files: data/rows\.csv 2 KiB, script\.py 4 B",
     ):
         code.files_to_send(project)
+
+
+def test_a_project_with_more_files_than_can_be_looked_at_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script.py").write_text("pass")
+    monkeypatch.setattr(code, "_WALK_S", -1.0)
+
+    with pytest.raises(LaunchError, match="has more files than can be looked at within"):
+        code.files_to_send(tmp_path)

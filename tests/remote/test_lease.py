@@ -132,6 +132,21 @@ def test_a_host_that_is_connected_and_does_not_answer_is_given_up_once() -> None
     assert renewals.stop("host") == 0
 
 
+def test_a_host_that_was_given_up_is_forgotten_when_its_lease_must_have_ended() -> None:
+    world = World(0)
+    renewals = Renewals(world.clock)
+    renewals._renewals["host"] = lease._Renewal(Future[Any], lambda: None, world.clock, world.now)
+    world.pass_time(2.0)
+    renewals.stop("host")
+
+    world.pass_time(ENDED_AFTER_S - 3.0)
+    renewals._renew_all()
+    assert renewals.stop("host") == 1.0
+    world.pass_time(1.0)
+    renewals._renew_all()
+    assert not renewals._renewals
+
+
 def test_a_cluster_that_is_gone_does_not_end_the_thread_that_renews_leases() -> None:
     world = World(0)
     renewals = Renewals(world.clock)

@@ -133,6 +133,34 @@ def test_a_host_that_cannot_be_reached_is_named_with_what_to_do(
     assert f"h1 cannot be reached: {says}: {advice}" in last
 
 
+def test_what_an_earlier_try_has_printed_is_not_the_reason_of_a_later_one(project: Project) -> None:
+    project.before_login(
+        "h1",
+        'd=$(dirname "$0"); [ -e $d/tried ] && { echo ssh: something new >&2; exit 255; };'
+        " touch $d/tried; echo kex_exchange_identification: Connection closed by remote host >&2; exit 255",
+    )
+
+    last = project.refusal(["h1"]).strip().splitlines()[-1]
+
+    assert "h1 cannot be reached: ssh: something new: try ssh h1 by hand" in last
+
+
+def test_two_names_of_one_host_are_refused(project: Project) -> None:
+    project.before_login("alias", "host=h2")
+
+    last = project.refusal(["h1", "h2", "alias"]).strip().splitlines()[-1]
+
+    assert "'h2' and 'alias' are the same host, which calls itself 'h2': give it once" in last
+
+
+def test_a_host_whose_given_address_is_not_its_own_is_named(project: Project) -> None:
+    last = project.refusal({"h1": {}, "h2": {"address": "192.0.2.7"}}).strip().splitlines()[-1]
+
+    assert (
+        "h2: the others cannot be given 192.0.2.7 as its address: see hosts={…: {'address'" in last
+    )
+
+
 def test_each_host_that_cannot_be_used_has_a_line(project: Project) -> None:
     for host in ("h1", "h3"):
         project.before_login(host, "echo 'Permission denied (publickey).' >&2; exit 255")

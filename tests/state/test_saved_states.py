@@ -243,6 +243,30 @@ def test_the_first_attempt_of_a_later_run_saves_where_several_attempts_of_anothe
     assert save(later, "later") == [2]
 
 
+@pytest.mark.parametrize(
+    "torn", ["", '{"run_id": "run", "num', "[2]", '{"run_id": "run", "number": null}']
+)
+def test_a_torn_file_with_the_latest_attempt_lets_no_attempt_save(
+    place: str, files: Path, torn: str
+) -> None:
+    first, second = attempts(place)
+    save(second, "of the second")
+    (files / ".attempt.json").write_text(torn)
+
+    for action in (lambda: save(first, "late"), first.load, second.load):
+        with pytest.raises(lp.StateError) as error:
+            action()
+        assert str(files) in str(error.value)
+        assert (
+            f".attempt.json there should say which attempt is the latest, and contains {torn.encode()!r}"
+            in str(error.value)
+        )
+        assert "Delete it when no worker of an earlier launch runs any more" in str(error.value)
+
+    (files / ".attempt.json").unlink()
+    assert second.load() == (1, "of the second")
+
+
 def test_an_ended_attempt_sweeps_nothing_of_its_next_one(states: SavedStates, place: str) -> None:
     fence = Fence()
     ended = SavedStates("w-0", place, fence)

@@ -6,6 +6,7 @@ handles them all, their handlers need no lock.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 from collections.abc import Callable
@@ -49,15 +50,17 @@ class Actions:
 
     def _work(self) -> None:
         while True:
+            # At each turn, first what is due, then one action of the inbox. Neither holds up the other.
+            now = time.monotonic()
+            actions = [action for at, action in self._due if at <= now]
+            self._due = [(at, action) for at, action in self._due if at > now]
             timeout_s = None
-            if self._due:
-                timeout_s = max(0.0, min(at for at, _ in self._due) - time.monotonic())
-            try:
-                actions = [self._inbox.get(timeout=timeout_s)]
-            except queue.Empty:
-                now = time.monotonic()
-                actions = [action for at, action in self._due if at <= now]
-                self._due = [(at, action) for at, action in self._due if at > now]
+            if actions:
+                timeout_s = 0.0
+            elif self._due:
+                timeout_s = min(at for at, _ in self._due) - now
+            with contextlib.suppress(queue.Empty):
+                actions.append(self._inbox.get(timeout=timeout_s))
             for action in actions:
                 try:
                     action()

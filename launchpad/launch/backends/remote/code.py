@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ _ENDINGS = {".py", ".pyi", ".json", ".yaml", ".yml", ".toml", ".txt", ".csv"}
 _LARGEST_FILE = 256 << 10
 _LARGEST = 64 << 20
 _LISTED = 5
+_WALK_S = 30.0
+_REMEDY = "Have the script in a folder of its own, and data elsewhere"
 
 
 def files_to_send(project: Path) -> dict[Path, Path]:
@@ -22,21 +25,26 @@ def files_to_send(project: Path) -> dict[Path, Path]:
     The files are modules of launchpad and of the project, and small files beside them.
 
     Raises:
-        LaunchError: the project is too large; the text lists the largest files.
+        LaunchError: the project is too large; the text lists the largest files that were found.
     """
     package = Path(__file__).parents[3]
-    sizes = {path: path.stat().st_size for path in _files(project) if package not in path.parents}
-    size = sum(sizes.values())
-    if size > _LARGEST:
-        largest = sorted(sizes, key=lambda path: -sizes[path])[:_LISTED]
-        listed = ", ".join(
-            f"{path.relative_to(project)} {formatting.size(sizes[path])}" for path in largest
-        )
-        raise LaunchError(
-            f"the project in {project} has {len(sizes)} files of {formatting.size(size)}, more than the"
-            f" {formatting.size(_LARGEST)} that are sent to other hosts. Its largest: {listed}."
-            " Have the script in a folder of its own, and data elsewhere"
-        )
+    sizes: dict[Path, int] = {}
+    total = 0
+    for path in _files(project):
+        if package in path.parents:
+            continue
+        sizes[path] = path.stat().st_size
+        total += sizes[path]
+        # The script may be in a home directory: don't look at all that is there.
+        if total > _LARGEST:
+            largest = sorted(sizes, key=lambda path: -sizes[path])[:_LISTED]
+            listed = ", ".join(
+                f"{path.relative_to(project)} {formatting.size(sizes[path])}" for path in largest
+            )
+            raise LaunchError(
+                f"the project in {project} is larger than the {formatting.size(_LARGEST)} that are sent to"
+                f" other hosts. The largest of its first {len(sizes)} files: {listed}. {_REMEDY}"
+            )
     names = {path: path.relative_to(package.parent) for path in _files(package)}
     return names | {path: path.relative_to(project) for path in sizes}
 
@@ -45,8 +53,17 @@ def _files(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder that are sent: nothing from virtual environments, and nothing hidden.
 
     Folders that this user can't read are left out.
+
+    Raises:
+        LaunchError: there is too much to look at.
     """
+    gives_up_at = time.monotonic() + _WALK_S
     for root, folders, files in os.walk(folder):
+        if time.monotonic() > gives_up_at:
+            raise LaunchError(
+                f"the project in {folder} has more files than can be looked at within {_WALK_S:g} s."
+                f" {_REMEDY}"
+            )
         folders[:] = [
             name
             for name in folders

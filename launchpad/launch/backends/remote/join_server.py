@@ -1,8 +1,8 @@
 """The launcher's server for nodes that join it: the cluster starts a process on each node, which connects.
 
     launcher ◀── join(key, where it is) ──────────── node
-             ── calls, as items of that stream ────▶ node host ── worker hosts ══ workers
-             ◀── answer(key, number, result, error) ─┘
+             ── parts of calls, as its items ──────▶ node host ── worker hosts ══ workers
+             ◀── answer(key, part of an answer) ─────┘
 
 The node connects to the launcher, never the other way round, because nodes reach the launcher in every
 cluster. The stream is the lifeline of both ends: each notices when the other is gone. The node's end is in
@@ -19,12 +19,8 @@ import portpicker
 from launchpad.courier import Server, keyring
 from launchpad.launch.backends.launcher_info import RunSecrets, versions
 from launchpad.launch.backends.remote.joined_node import LauncherAddress
-from launchpad.launch.backends.remote.node_connection import (
-    Message,
-    NodeConnection,
-    NodeGone,
-    NodeReady,
-)
+from launchpad.launch.backends.remote.node_connection import NodeConnection, NodeGone, NodeReady
+from launchpad.launch.backends.remote.parts import Part
 
 
 class JoinServer:
@@ -69,18 +65,22 @@ class JoinServer:
         self._server.stop(0)
         keyring.remove(self.address.where)
 
-    async def _join(self, key: Hashable, ready: NodeReady) -> AsyncIterator[Message]:
+    async def _join(self, key: Hashable, ready: NodeReady) -> AsyncIterator[Part]:
         """Serve calls to a node. When the node stops reading them, it is gone."""
         connection = NodeConnection(ready)
-        self._joined[key] = connection
         if not self._on_join(key, connection):
             return
+        self._joined[key] = connection
         try:
-            async for message in connection.messages():
-                yield message
+            async for part in connection.parts():
+                yield part
         finally:
+            if self._joined.get(key) is connection:
+                del self._joined[key]
             connection.on_gone(NodeGone("its connection has ended"))
             self._on_gone(key, connection)
 
-    def _answer(self, key: Hashable, number: int, result: Any, error: str | None) -> None:
-        self._joined[key].on_answer(number, result, error)
+    def _answer(self, key: Hashable, part: Part) -> None:
+        connection = self._joined.get(key)
+        if connection is not None:  # else it is gone
+            connection.on_part(part)

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launchpad.courier import Client, CourierError, StreamBroken, keyring
+from launchpad.courier import Client, NotSent, OutcomeUnknown, StreamBroken, keyring
 from launchpad.launch.backends.launcher_info import RunSecrets
-from launchpad.launch.backends.remote.node_connection import Message, NodeReady
+from launchpad.launch.backends.remote.node_connection import NodeReady
 from launchpad.launch.backends.remote.node_host import NodeHost, own_ip
+from launchpad.launch.backends.remote.parts import Part
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def serve(launcher: LauncherAddress, key: Hashable, ready: NodeReady, host: Node
 
     Raises:
         CourierError: the launcher could not be reached.
-        LaunchError: the node's lease has ended.
+        LaunchError: the node's lease has ended, or no answer can be sent.
     """
     keyring.add(launcher.where, launcher.keys.token, launcher.keys.credentials)
     try:
@@ -54,17 +55,17 @@ async def _serve(
 ) -> None:
     with Client(launcher.where, wait_for_ready=False) as connected:
         client: Any = connected
-        # An answer that is lost would never be sent again, and the launcher would wait for it. If it comes
-        # twice, that does no harm.
+        # A part that is lost would never be sent again, and the launcher would wait for it. A part that comes
+        # twice does no harm.
         repeating: Any = connected.with_options(idempotent=True, wait_for_ready=True)
 
-        async def messages() -> AsyncIterator[Message]:
+        async def parts() -> AsyncIterator[Part]:
             with contextlib.suppress(StreamBroken):  # the launcher is gone
-                async for message in client.aio.join(key, ready):
-                    yield message
+                async for part in client.aio.join(key, ready):
+                    yield part
 
-        async def answer(number: int, result: Any, error: str | None) -> None:
-            with contextlib.suppress(CourierError):  # the launcher may be gone
-                await repeating.aio.answer(key, number, result, error)
+        async def send(part: Part) -> None:
+            with contextlib.suppress(NotSent, OutcomeUnknown):  # the launcher is gone
+                await repeating.aio.answer(key, part)
 
-        await host.serve(messages(), answer)
+        await host.serve(parts(), send)

@@ -144,7 +144,7 @@ class Renewals:
         """Renew a host's lease no longer, because it doesn't answer.
 
         Returns:
-            The seconds until the host must have ended its workers; 0 if it never had a lease.
+            The seconds until the host must have ended its workers; 0 if it has no lease, or none any more.
         """
         renewal = self._renewals.get(host)
         if renewal is None:
@@ -163,8 +163,12 @@ class Renewals:
             self._renew_all()
 
     def _renew_all(self) -> None:
-        for renewal in list(self._renewals.values()):
+        for host, renewal in list(self._renewals.items()):
+            is_over = self._clock() >= renewal.answered_at + ENDED_AFTER_S
             if renewal.is_stopped:
+                # Until then `stop` must say how long the lease still runs.
+                if is_over:
+                    del self._renewals[host]
                 continue
             # The next renewal says that the answer to the last one has arrived, so wait for that.
             if not renewal.is_waiting:
@@ -174,6 +178,6 @@ class Renewals:
                 # The cluster is gone. A host that is not renewed ends its workers by itself.
                 except Exception as error:
                     _log.debug("a lease could not be renewed: %s", error)
-            elif self._clock() >= renewal.answered_at + ENDED_AFTER_S:
+            elif is_over:
                 renewal.is_stopped = True
                 renewal.on_silent()

@@ -1,28 +1,26 @@
 """The protocol between the launcher and a node: calls of worker hosts one way, and their answers the other.
 
     launcher ── HostCall(number, worker, method, …) ─▶ node ── calls ──▶ worker hosts
-             ◀── number, result, error ────────────────────────────────────────┘
+             ◀── Answer(number, result, error) ────────────────────────┘
 
 A `NodeConnection` is the launcher's end. The node's end is `node_host.NodeHost`. Something else carries the
-calls and answers: a stream of courier's on Spark, the pipes of an ssh connection with `ssh`.
+parts of which the calls and answers consist (`parts.py`): courier for nodes that join the launcher, the pipes
+of an ssh connection with `ssh`.
 
-A large buffer is sent once to each node, in parts, before the first call that refers to it. Renewals of the
-lease go in between: a node must not lose its workers because it is being sent a lot.
+A large buffer is sent once to each node, before the first call that refers to it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 import threading
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.errors import LaunchError
+from launchpad.launch.backends.remote.parts import Part, PartJoiner, SendQueue
 from launchpad.launch.backends.remote.placement import NodeSupply
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.large_buffers import LargeBuffer
@@ -43,8 +41,8 @@ class NodeReady:
     supply: NodeSupply = field(default_factory=NodeSupply)
 
 
-PART_BYTES = 1 << 20
-"""The most bytes of a large buffer that one message carries."""
+RENEW = "renew"
+"""The call that renews a node's lease. It and its answer overtake all others."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,14 @@ class HostCall:
 
 
 @dataclass(frozen=True)
+class NewBuffer:
+    """A large buffer, and the number by which later calls refer to it."""
+
+    number: int
+    buffer: LargeBuffer
+
+
+@dataclass(frozen=True)
 class SentBuffer:
     """A stand-in for a large buffer among the arguments of a call: the number by which the node knows it."""
 
@@ -66,21 +72,12 @@ class SentBuffer:
 
 
 @dataclass(frozen=True)
-class BufferPart:
-    """Some of the bytes of a large buffer. The parts of a buffer are sent in order.
-
-    Attributes:
-        number: The number by which calls refer to the buffer.
-        nbytes: The size of the whole buffer.
-    """
+class Answer:
+    """The answer of the call with this number. If the call could not be executed, `error` says why."""
 
     number: int
-    nbytes: int
-    offset: int
-    part: bytes
-
-
-Message = HostCall | BufferPart
+    result: Any = None
+    error: str | None = None
 
 
 class NodeGone(Exception):
@@ -100,11 +97,8 @@ class NodeConnection:
 
     def __init__(self, ready: NodeReady) -> None:
         self.ready = ready
-        self._loop = asyncio.get_running_loop()
-        # These belong to the event loop.
-        self._urgent: deque[HostCall] = deque()
-        self._waiting: deque[HostCall | tuple[int, LargeBuffer] | None] = deque()
-        self._has_more = asyncio.Event()
+        self._queue = SendQueue(self._on_unsendable)
+        self._joiner = PartJoiner()
         # Held from the check that the node is there until its call is queued. Without the lock, a call that
         # comes just as the node goes could miss `on_gone`, and wait forever.
         self._lock = threading.Lock()
@@ -115,70 +109,69 @@ class NodeConnection:
 
     def call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Future[Any]:
         """Call a method of a worker's host. The future raises NodeGone if the node is gone."""
-
-        def queue(number: int) -> None:
-            once = [self._once(argument) for argument in arguments]
-            self._put(HostCall(number, worker, method, once, options))
-
-        return self._begin(queue)
+        return self._call(worker, method, arguments, options)
 
     def renew(self) -> Future[Any]:
-        """Renew the node's lease. This overtakes all calls that wait to be sent."""
-        return self._begin(
-            lambda number: self._in_loop(self._add_urgent, HostCall(number, "", "renew"))
-        )
+        """Renew the node's lease. This overtakes all that waits to be sent."""
+        return self._call("", RENEW, is_urgent=True)
 
-    def _begin(self, queue: Callable[[int], object]) -> Future[Any]:
-        """Return the future of a call that `queue` takes under the number it is given."""
+    def _call(
+        self,
+        worker: str,
+        method: str,
+        arguments: Sequence[Any] = (),
+        options: Mapping[str, Any] | None = None,
+        *,
+        is_urgent: bool = False,
+    ) -> Future[Any]:
         future = Future[Any]()
         with self._lock:
-            gone = self._gone
-            if gone is None:
+            if self._gone is None:
                 number = next(self._numbers)
                 self._answers[number] = future
-                queue(number)
+                once = [self._once(argument) for argument in arguments]
+                call = HostCall(number, worker, method, once, options or {})
+                self._queue.put(call, is_urgent=is_urgent)
                 return future
-        future.set_exception(gone)
+        future.set_exception(self._gone)
         return future
 
     def end(self) -> None:
         """Have the node's process end its workers, and then itself."""
-        self._put(None)
+        self._queue.end()
 
-    async def messages(self) -> AsyncIterator[Message]:
-        """Yield what to send to the node, until it is asked to end."""
-        while True:
-            await self._has_more.wait()
-            if self._urgent:
-                yield self._urgent.popleft()
-            elif not self._waiting:
-                self._has_more.clear()
-            else:
-                first = self._waiting.popleft()
-                if first is None:
-                    return
-                if isinstance(first, HostCall):
-                    yield first
-                    continue
-                number, buffer = first
-                # Map the buffer only while it is being sent.
-                memory = buffer.memory.cast("B")
-                for offset in range(0, buffer.nbytes, PART_BYTES):
-                    part = bytes(memory[offset : offset + PART_BYTES])
-                    yield BufferPart(number, buffer.nbytes, offset, part)
-                    while self._urgent:
-                        yield self._urgent.popleft()
+    def parts(self) -> AsyncIterator[Part]:
+        """Return what to send to the node, until it is asked to end. Iterating may raise LaunchError."""
+        return self._queue.parts()
 
-    def on_answer(self, number: int, result: Any, error: str | None) -> None:
-        """Resolve the future of a call. If the node could not execute the call, `error` says why."""
+    def on_part(self, part: Part) -> None:
+        """Take a part of an answer. The last part resolves the future of the call."""
+        answer = self._joiner.add(part)
+        if answer is not None:
+            self._on_answer(answer)
+
+    def _on_answer(self, answer: Answer) -> None:
         with self._lock:
-            future = self._answers.pop(number, None)
+            future = self._answers.pop(answer.number, None)
         if future is None:
             return
-        if error is None:
-            future.set_result(result)
+        if answer.error is None:
+            future.set_result(answer.result)
         else:
-            future.set_exception(LaunchError(error))
+            future.set_exception(LaunchError(answer.error))
+
+    def _on_unsendable(self, message: Any, error: Exception) -> None:
+        """Fail a call that can't be pickled. Without a buffer, the node could not execute later calls.
+
+        Raises:
+            LaunchError: a buffer can't be read. The connection is of no more use.
+        """
+        why = f"{type(error).__name__}: {error}"
+        if not isinstance(message, HostCall):
+            raise LaunchError(f"a large array cannot be sent to it: {why}") from error
+        self._on_answer(
+            Answer(message.number, error=f"its host cannot be sent {message.method!r}: {why}")
+        )
 
     def on_gone(self, gone: NodeGone) -> None:
         """Fail all open calls and all later ones, because the node's connection has ended."""
@@ -200,20 +193,5 @@ class NodeConnection:
         if number is None:
             number = len(self._buffers)
             self._buffers[argument] = number
-            self._put((number, argument))
+            self._queue.put(NewBuffer(number, argument))
         return SentBuffer(number)
-
-    def _put(self, item: HostCall | tuple[int, LargeBuffer] | None) -> None:
-        self._in_loop(self._add, item)
-
-    def _in_loop(self, function: Callable[..., object], argument: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, since the launch is over
-            self._loop.call_soon_threadsafe(function, argument)
-
-    def _add(self, item: HostCall | tuple[int, LargeBuffer] | None) -> None:
-        self._waiting.append(item)
-        self._has_more.set()
-
-    def _add_urgent(self, call: HostCall) -> None:
-        self._urgent.append(call)
-        self._has_more.set()

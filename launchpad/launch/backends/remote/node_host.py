@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import os
 import socket
@@ -21,20 +22,23 @@ from typing import Any
 from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import RunSecrets
-from launchpad.launch.backends.remote import lease, reachability
+from launchpad.launch.backends.remote import lease, node_connection, reachability
 from launchpad.launch.backends.remote.lease import HostLease
 from launchpad.launch.backends.remote.node_connection import (
-    BufferPart,
+    Answer,
     HostCall,
-    Message,
+    NewBuffer,
     SentBuffer,
 )
+from launchpad.launch.backends.remote.parts import Part, PartJoiner, SendQueue
 from launchpad.launch.backends.remote.reachability import OpenPort
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.large_buffers import LargeBuffer, keep_copies
 
-Answer = Callable[[int, Any, str | None], Awaitable[object]]
-"""Sends the answer of a call: its number, its result and, if it could not be executed, the reason."""
+_log = logging.getLogger("launchpad.hosts")
+
+Send = Callable[[Part], Awaitable[object]]
+"""Sends a part to the launcher. It returns when there is room for the next one."""
 
 
 def node() -> str:
@@ -81,74 +85,82 @@ class NodeHost:
         self._gpus_from = gpus_from
         self._hosts: dict[str, WorkerHost] = {}
         self._given: dict[str, Sequence[str]] = {}
-        self._incoming: dict[int, bytearray] = {}
         self._buffers: dict[int, LargeBuffer] = {}
+        self._new_buffers: list[LargeBuffer] = []
+        # Held while new buffers are copied, because a call that refers to one must wait until it is.
+        self._keeping = asyncio.Lock()
         self._port = OpenPort()
         self._lease = HostLease(self._on_lease_end)
         self._serving: asyncio.Task[Any] | None = None
+        self._why_ended = ""
 
-    async def serve(self, messages: AsyncIterator[Message], answer: Answer) -> None:
+    async def serve(self, parts: AsyncIterator[Part], send: Send) -> None:
         """Execute calls as long as they come. Then end what is left of the workers.
 
         Raises:
-            LaunchError: the lease has ended, because the launcher didn't answer.
+            LaunchError: the lease has ended, because the launcher didn't answer; or no answer can be sent.
         """
         self._loop = asyncio.get_running_loop()
         self._serving = asyncio.current_task()
+        self._queue = SendQueue(self._on_unsendable)
         self._lease.begin()
-        tasks: set[asyncio.Task[None]] = set()
+        joiner = PartJoiner()
+        tasks = {asyncio.create_task(self._send_answers(send))}
         try:
-            async for message in messages:
-                if isinstance(message, BufferPart):
-                    self._add_part(message)
-                    continue
-                # A renewal may come between the parts of a buffer. Any other call comes after the last part.
-                if message.worker:
-                    self._keep_incoming()
-                arguments = [self._received(argument) for argument in message.arguments]
-                call = replace(message, arguments=arguments)
-                tasks.add(asyncio.create_task(self._execute(call, answer)))
-                tasks = {task for task in tasks if not task.done()}
+            async for part in parts:
+                message = joiner.add(part)
+                if isinstance(message, NewBuffer):
+                    self._buffers[message.number] = message.buffer
+                    self._new_buffers.append(message.buffer)
+                elif message is not None:
+                    arguments = [self._received(argument) for argument in message.arguments]
+                    call = replace(message, arguments=arguments)
+                    tasks.add(asyncio.create_task(self._execute(call)))
+                    tasks = {task for task in tasks if not task.done()}
         except asyncio.CancelledError:
-            if not self._lease.has_ended():
+            if not self._why_ended:
                 raise
-            raise LaunchError(lease.ENDED) from None
+            raise LaunchError(self._why_ended) from None
         finally:
             # First stop the calls in progress. Otherwise they would report the workers, which are ended here,
             # as if these had ended by themselves.
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*(host.close() for host in self._hosts.values()))
+            closing = (host.close() for host in self._hosts.values())
+            for error in await asyncio.gather(*closing, return_exceptions=True):
+                if error is not None:
+                    _log.warning("a worker's host could not be closed", exc_info=error)
             self._lease.release()
 
     def _on_lease_end(self) -> None:
         """End all workers at once, in the lease's thread, since the event loop may be busy or stuck."""
         for host in list(self._hosts.values()):
             OwnThread(target=host.end_now, name="launchpad-lease-end").start()
-        assert self._serving is not None
         with contextlib.suppress(RuntimeError):  # the loop has been closed
-            self._loop.call_soon_threadsafe(self._serving.cancel)
+            self._loop.call_soon_threadsafe(self._stop, lease.ENDED)
 
-    def _add_part(self, part: BufferPart) -> None:
-        """Put the bytes of a large buffer together. Parts arrive in order."""
-        if part.offset == 0:
-            self._incoming[part.number] = bytearray(part.nbytes)
-        end = part.offset + len(part.part)
-        self._incoming[part.number][part.offset : end] = part.part
+    def _stop(self, why: str) -> None:
+        """End `serve`, which raises LaunchError."""
+        assert self._serving is not None
+        self._why_ended = why
+        self._serving.cancel()
 
-    def _keep_incoming(self) -> None:
-        """Put new large buffers into one file, which all worker hosts of this node share."""
-        if self._incoming:
-            new = {number: LargeBuffer(content) for number, content in self._incoming.items()}
-            self._incoming.clear()
-            keep_copies([*new.values()])
-            self._buffers |= new
+    async def _send_answers(self, send: Send) -> None:
+        try:
+            async for part in self._queue.parts():
+                await send(part)
+        except Exception as error:
+            self._stop(f"the launcher does not take answers: {type(error).__name__}: {error}")
+
+    def _on_unsendable(self, answer: Answer, error: Exception) -> None:
+        why = f"the answer cannot be sent: {type(error).__name__}: {error}"
+        self._queue.put(Answer(answer.number, error=why))
 
     def _received(self, argument: Any) -> Any:
         """Return the argument; for the stand-in of a large buffer, the buffer."""
         return self._buffers[argument.number] if isinstance(argument, SentBuffer) else argument
 
-    async def _execute(self, call: HostCall, answer: Answer) -> None:
+    async def _execute(self, call: HostCall) -> None:
         result = None
         error = None
         try:
@@ -157,7 +169,8 @@ class NodeHost:
             error = str(refused)
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"
-        await answer(call.number, result, error)
+        answer = Answer(call.number, result, error)
+        self._queue.put(answer, is_urgent=not call.worker and call.method == node_connection.RENEW)
 
     async def _call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of a worker's host. `open` makes the host; `end` ends it and all that it started."""
@@ -177,7 +190,7 @@ class NodeHost:
     async def _call_node(self, method: str, *arguments: Any) -> Any:
         """Execute a call that concerns the node, and no worker."""
         match method:
-            case "renew":
+            case node_connection.RENEW:
                 return self._lease.renew()
             case "open_port":
                 return await self._port.open(self._where.ip)
@@ -198,7 +211,16 @@ class NodeHost:
         host = WorkerHost(self._versions, self._remedy)
         self._hosts[worker] = host
         self._given[worker] = gpus
+        await self._keep_new_buffers()
         return await host.open_at(self._where, tuple(gpus), spec, keys, buffers)
+
+    async def _keep_new_buffers(self) -> None:
+        """Copy new large buffers into one file, which all worker hosts of this node share."""
+        async with self._keeping:
+            new = self._new_buffers
+            self._new_buffers = []
+            # It may take many seconds, in which the lease must be renewed.
+            await asyncio.to_thread(keep_copies, new)
 
     def _free_gpus(self, worker: str, n_asked: float) -> Sequence[str]:
         """Return GPUs of this process that no other worker has. Raise LaunchError if there are too few."""

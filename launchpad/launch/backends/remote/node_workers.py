@@ -58,6 +58,7 @@ class NodeWorkers(HostedWorkers):
     # Actions, which are called in their own thread.
 
     def _on_node_gone(self, name: str, connection: NodeConnection) -> None:
+        self._renewals.stop(connection)
         if self._nodes.get(name) is connection:
             _log.debug("host %s is gone", name)
             del self._nodes[name]

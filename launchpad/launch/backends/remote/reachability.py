@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
 
-from launchpad.launch.backends.remote.node_connection import NodeConnection
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.remote.node_connection import NodeConnection, NodeGone
 
 CONNECT_S = 2.0
 """How long a host may take to connect with another one."""
@@ -63,13 +66,14 @@ def check_all_pairs(connections: Mapping[str, NodeConnection]) -> list[str]:
     """Return a sentence for each pair of hosts of which one can't reach the other. Waits for the hosts.
 
     Raises:
-        NodeGone, LaunchError, TimeoutError: a host didn't answer.
+        LaunchError: a host didn't answer, or can't listen; the text names it.
     """
     opening = {name: node.call("", "open_port") for name, node in connections.items()}
-    targets = {
-        name: (connections[name].ready.where.ip, future.result(_ANSWER_S))
-        for name, future in opening.items()
-    }
+    targets: dict[str, Target] = {}
+    for name, future in opening.items():
+        ip = connections[name].ready.where.ip
+        hint = f"the others cannot be given {ip} as its address: see hosts={{…: {{'address': …}}}}"
+        targets[name] = (ip, _answer_of(name, future, hint))
     trying = {
         name: node.call("", "unreachable", {n: t for n, t in targets.items() if n != name})
         for name, node in connections.items()
@@ -77,11 +81,23 @@ def check_all_pairs(connections: Mapping[str, NodeConnection]) -> list[str]:
     texts = [
         f"{name} cannot reach {other} at {targets[other][0]}: {why}"
         for name, future in trying.items()
-        for other, why in future.result(_ANSWER_S).items()
+        for other, why in _answer_of(name, future, "it cannot look for the others").items()
     ]
     for node in connections.values():
         node.call("", "close_port")
     return texts
+
+
+def _answer_of(name: str, future: Future[Any], failure: str) -> Any:
+    """Return a host's answer. Raise LaunchError with the host's name if there is none."""
+    try:
+        return future.result(_ANSWER_S)
+    except TimeoutError:
+        raise LaunchError(f"{name} has not answered for {_ANSWER_S:g} s") from None
+    except NodeGone as gone:
+        raise LaunchError(f"{name} was lost while the launch began: {gone}") from gone
+    except LaunchError as error:
+        raise LaunchError(f"{name}: {failure}: {error}") from error
 
 
 def remedy(texts: Sequence[str]) -> str:

@@ -150,14 +150,14 @@ class WorkerHost:
         Raises:
             LaunchError: the node cannot run the worker; the text says why.
         """
+        self._refuse_if_ended()
         plan = spec.worker.plan
         launcher = spec.launcher
         sys.path += [p for p in launcher.path if p not in sys.path and os.path.isdir(p)]
         host = f"[{where.ip}]" if ":" in where.ip else where.ip
         if spec.state and not is_url(spec.state):
             is_held = await asyncio.to_thread(lock.is_held_by, spec.state, spec.run_id)
-            if self._closing is not None:
-                raise LaunchError("it was ended before it was ready")
+            self._refuse_if_ended()
             if not is_held:
                 raise LaunchError(
                     f"node {os.uname().nodename} does not have the launcher's folder state={spec.state!r}:"
@@ -194,6 +194,11 @@ class WorkerHost:
         )
         self._run.make_runtime()
         return where
+
+    def _refuse_if_ended(self) -> None:
+        """Raise LaunchError if this host was ended while it was being opened."""
+        if self._closing is not None:
+            raise LaunchError("it was ended before it was ready")
 
     async def execute_in_order(self, number: int, command: Command | AddressesChanged) -> None:
         """Execute a command. A command that arrives too early waits for the ones before it."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import replace
@@ -84,7 +85,8 @@ class HostedWorkers(Workers):
         self._gone: dict[str, str] = {}
         self._places = AddressTable()
         self._renewals = Renewals()
-        self._silent: set[object] = set()
+        # The hosts that were reported as silent. It must not keep those that are gone.
+        self._silent: weakref.WeakSet[object] = weakref.WeakSet()
         self._broken = ""
         launch_type = plan.launch_type.removeprefix("test_")
         self._actions = Actions(f"launchpad-{launch_type}-hosts", self._collapse)

@@ -110,6 +110,9 @@ def main() -> None:
     folder = make_folder()
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            # Without a filter, some Pythons print a warning, which would look like the reason of a failure.
+            if hasattr(tarfile, "data_filter"):
+                files.extraction_filter = tarfile.data_filter
             files.extractall(folder)
         sys.path.insert(0, folder)
         from launchpad.launch.backends.ssh import node_process

@@ -15,7 +15,6 @@ import contextlib
 import io
 import json
 import logging
-import os
 import shlex
 import shutil
 import sys
@@ -52,7 +51,10 @@ _OPTIONS = (
 )
 
 _HELLO_S = 30.0
-"""How long a host may take from its login until its node process runs."""
+"""How long a host may take from its login until its node process runs, without the time of the upload."""
+
+_UPLOADED_AT_ONCE = 256 << 10
+"""Each such piece of the upload must arrive within `_HELLO_S`."""
 
 _TRIES = 4
 _TRY_AGAIN_S = 0.5
@@ -78,6 +80,7 @@ _ADVICE = (
     ("Connection refused", "is an ssh server running there, at this port?"),
 )
 
+_BOOTSTRAP = (Path(__file__).parent / "bootstrap.py").read_bytes()
 _NEEDS = ("absl", "cloudpickle", "portpicker", "psutil", "rich", "threadpoolctl", "cryptography")
 
 
@@ -123,11 +126,16 @@ class Sent:
 
 @dataclass(eq=False)
 class Connected:
-    """A host that is connected, and the process `ssh` that carries the connection."""
+    """A host that is connected, and the process `ssh` that carries the connection.
+
+    Attributes:
+        why_ended: The reason why this side has ended the connection; empty if it hasn't.
+    """
 
     host: Host
     node: NodeConnection
     process: asyncio.subprocess.Process
+    why_ended: str = ""
 
     @property
     def ready(self) -> NodeReady:
@@ -170,8 +178,8 @@ class SshConnections:
         """Close the hosts' stdin in a forked child of the launcher, or they would outlive the launcher."""
         for process in self._processes:
             if process.stdin is not None:
-                with contextlib.suppress(OSError, ValueError):
-                    os.close(process.stdin.transport.get_extra_info("pipe").fileno())
+                with contextlib.suppress(OSError):
+                    process.stdin.transport.get_extra_info("pipe").close()
 
     def connect(self, hosts: Sequence[Host]) -> list[Connected]:
         """Connect with all hosts at the same time.
@@ -191,15 +199,9 @@ class SshConnections:
             raise LaunchError("\n  ".join(refusals))
         return connected
 
-    def end_silent(self, connected: Connected) -> None:
-        """End a connection whose host doesn't answer, although the connection itself is up."""
-        _log.debug("%s does not answer", connected.host)
-        self._loop.call_soon_threadsafe(self.kill, connected)
-
-    def kill(self, connected: Connected) -> None:
-        """Kill the process `ssh` of a host. Call this in the event loop."""
-        with contextlib.suppress(ProcessLookupError):
-            connected.process.kill()
+    def end(self, connected: Connected, why: str) -> None:
+        """End a connection that is up and of no use."""
+        self._loop.call_soon_threadsafe(self._end, connected, why)
 
     def close(self) -> None:
         """End all node processes, and the connections. Waits a few seconds at most."""
@@ -224,10 +226,13 @@ class SshConnections:
             LaunchError: the host can't be used; the text says why, and what to do.
         """
         for tries_left in range(_TRIES - 1, -1, -1):
+            # What earlier tries have printed says nothing about this one.
+            log = self._log_of(host)
+            printed_from = log.stat().st_size if log.exists() else 0
             process = await self._start(host)
             self._processes.add(process)
             try:
-                ready = await asyncio.wait_for(self._begin(host, process), _HELLO_S)
+                ready = await self._begin(host, process, printed_from)
                 connected = Connected(host, NodeConnection(ready), process)
                 self._on_connected(connected)
                 task = asyncio.create_task(self._serve(connected))
@@ -253,13 +258,12 @@ class SshConnections:
 
     async def _start(self, host: Host) -> asyncio.subprocess.Process:
         """Start `ssh`. Its stderr goes to a log, beside what the node process there prints."""
-        bootstrap = (Path(__file__).parent / "bootstrap.py").read_bytes()
         command = ["ssh", *(f"-o{option}" for option in _OPTIONS)]
         if host.port:
             command += ["-p", str(host.port)]
         if host.user:
             command += ["-l", host.user]
-        command += ["--", host.name, _remote_command(host, len(bootstrap))]
+        command += ["--", host.name, _remote_command(host, len(_BOOTSTRAP))]
         _log.debug("connecting with %s: %s", host, shlex.join(command[:-1]))
         with self._log_of(host).open("ab") as log:
             process = await asyncio.create_subprocess_exec(
@@ -271,6 +275,12 @@ class SshConnections:
                 start_new_session=True,
                 limit=1 << 20,
             )
+        return process
+
+    async def _upload(
+        self, host: Host, process: asyncio.subprocess.Process, limit: asyncio.Timeout
+    ) -> None:
+        """Send the bootstrap, its header and the code. Each piece that has been sent extends the limit."""
         header = {
             "hello": wire.HELLO,
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -279,42 +289,52 @@ class SshConnections:
             "address": host.address,
             "gpus": self._sent.needs_gpus,
         }
+        sent = _BOOTSTRAP + wire.frame(json.dumps(header).encode()) + wire.frame(self._sent.code)
         assert process.stdin is not None
-        process.stdin.write(bootstrap)
-        process.stdin.write(wire.frame(json.dumps(header).encode()))
-        process.stdin.write(wire.frame(self._sent.code))
-        return process
+        with contextlib.suppress(OSError):  # the connection has ended, as stdout says too
+            for start in range(0, len(sent), _UPLOADED_AT_ONCE):
+                process.stdin.write(sent[start : start + _UPLOADED_AT_ONCE])
+                await process.stdin.drain()
+                if limit.expired():
+                    return
+                limit.reschedule(self._loop.time() + _HELLO_S)
 
-    async def _begin(self, host: Host, process: asyncio.subprocess.Process) -> NodeReady:
-        """Wait until the node process runs.
+    async def _begin(
+        self, host: Host, process: asyncio.subprocess.Process, printed_from: int
+    ) -> NodeReady:
+        """Send the code to a host, and wait until the node process runs.
+
+        Args:
+            printed_from: The size that the host's log had before.
 
         Raises:
+            TimeoutError: the host has not answered for `_HELLO_S`.
             LaunchError: this host can't be used.
             _Dropped: sshd may accept another connection.
         """
         assert process.stdout is not None
-        hello = wire.HELLO.encode()
-        while True:
-            line = await process.stdout.readline()
-            if not line:
-                raise await self._refusal(host, process)
-            if line.startswith(hello):
-                break
-        refusal = json.loads(line.removeprefix(hello))["refusal"]
-        if refusal:
-            raise LaunchError(f"{host} cannot be used: {refusal}")
-        try:
-            ready = await wire.read_pickled(process.stdout)
-        except EOFError:
-            raise await self._refusal(host, process) from None
+        async with asyncio.timeout(_HELLO_S) as limit:
+            uploading = asyncio.create_task(self._upload(host, process, limit))
+            try:
+                refusal = await _read_hello(process.stdout)
+                if refusal:
+                    raise LaunchError(f"{host} cannot be used: {refusal}")
+                ready = await wire.read_pickled(process.stdout)
+            except EOFError:
+                raise await self._refusal(host, process, printed_from) from None
+            finally:
+                uploading.cancel()
         assert isinstance(ready, NodeReady)
         return ready
 
-    async def _refusal(self, host: Host, process: asyncio.subprocess.Process) -> Exception:
+    async def _refusal(
+        self, host: Host, process: asyncio.subprocess.Process, printed_from: int
+    ) -> Exception:
         """Return the error for a connection that has ended before the node process ran."""
         status = await process.wait()
-        printed = self._log_of(host).read_text(errors="replace").split("\n")
-        lines = [line.strip() for line in printed if line.strip()]
+        with self._log_of(host).open(errors="replace") as log:
+            log.seek(printed_from)
+            lines = [line.strip() for line in log if line.strip()]
         why = lines[-1] if lines else f"ssh has ended with exit status {status}"
         if status != _NOT_SSH:
             python = host.python or "python3"
@@ -338,17 +358,17 @@ class SshConnections:
         sending = asyncio.create_task(self._send(connected))
         try:
             while True:
-                node.on_answer(*await wire.read_pickled(process.stdout))
+                node.on_part(await wire.read_pickled(process.stdout))
         except EOFError:
             pass
         except Exception as error:
-            _log.warning("%s has sent something that cannot be read: %s", connected.host, error)
-            self.kill(connected)
+            why = f"it has sent something that cannot be read: {type(error).__name__}: {error}"
+            self._end(connected, why)
         sending.cancel()
         status = await self._wait(process)
         # A negative status is that of the process `ssh` itself, which a signal has killed here.
         if status == _NOT_SSH or status < 0:
-            gone = NodeGone("the ssh connection was lost")
+            gone = NodeGone(connected.why_ended or "the ssh connection was lost")
         else:
             gone = NodeGone(f"its node process has ended with exit status {status}", is_dead=True)
         node.on_gone(gone)
@@ -361,11 +381,20 @@ class SshConnections:
     async def _send(self, connected: Connected) -> None:
         stdin = connected.process.stdin
         assert stdin is not None
-        with contextlib.suppress(OSError):  # the connection has ended, as stdout says too
-            async for message in connected.node.messages():
-                stdin.write(wire.pickled(message))
-                await stdin.drain()
-            stdin.close()
+        try:
+            with contextlib.suppress(OSError):  # the connection has ended, as stdout says too
+                async for part in connected.node.parts():
+                    stdin.write(wire.pickled(part))
+                    await stdin.drain()
+                stdin.close()
+        except LaunchError as error:
+            self._end(connected, str(error))
+
+    def _end(self, connected: Connected, why: str) -> None:
+        _log.debug("the connection with %s is ended: %s", connected.host, why)
+        connected.why_ended = connected.why_ended or why
+        with contextlib.suppress(ProcessLookupError):
+            connected.process.kill()
 
     async def _return(self, host: Host) -> None:
         """Try to connect again with a host that was lost, until it is back or the launch is over."""
@@ -417,6 +446,22 @@ class SshConnections:
 
 class _Dropped(Exception):
     """sshd has closed a connection before the login. It may accept another."""
+
+
+async def _read_hello(output: asyncio.StreamReader) -> str:
+    """Wait for the host's line that says hello. Return why it can't be used; empty if it can.
+
+    Raises:
+        EOFError: the connection has ended.
+    """
+    hello = wire.HELLO.encode()
+    while True:
+        line = await output.readline()
+        if not line:
+            raise EOFError
+        if line.startswith(hello):
+            refusal: str = json.loads(line.removeprefix(hello))["refusal"]
+            return refusal
 
 
 def _remote_command(host: Host, size: int) -> str:

@@ -6,7 +6,6 @@ stdin is the lifeline. It ends when the launcher ends, in whatever way, and when
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,8 +13,9 @@ from typing import Any
 
 from launchpad.errors import LaunchError
 from launchpad.launch.backends import launcher_info
-from launchpad.launch.backends.remote.node_connection import Message, NodeReady
+from launchpad.launch.backends.remote.node_connection import NodeReady
 from launchpad.launch.backends.remote.node_host import NodeHost, node
+from launchpad.launch.backends.remote.parts import Part
 from launchpad.launch.backends.remote.placement import NodeSupply
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.backends.ssh import wire
@@ -55,28 +55,21 @@ async def _serve(header: Mapping[str, Any], output: int) -> None:
     where = HostReady(node(), header["address"] or _address())
     writer.write(wire.pickled(NodeReady(where, supply=_supply(bool(header["gpus"])))))
 
-    async def messages() -> AsyncIterator[Message]:
+    async def parts() -> AsyncIterator[Part]:
         while True:
             try:
-                message = await wire.read_pickled(reader)
+                part = await wire.read_pickled(reader)
             except EOFError:
                 return
-            if message is None:
-                return
-            yield message
+            yield part
 
-    # Held while an answer is written, because answers come from several tasks.
-    writing = asyncio.Lock()
-
-    async def answer(number: int, result: Any, error: str | None) -> None:
-        async with writing:
-            writer.write(wire.pickled((number, result, error)))
-            with contextlib.suppress(OSError):  # the launcher is gone, as the end of stdin says too
-                await writer.drain()
+    async def send(part: Part) -> None:
+        writer.write(wire.pickled(part))
+        await writer.drain()
 
     host = NodeHost(where, header["versions"], _REMEDY)
     try:
-        await host.serve(messages(), answer)
+        await host.serve(parts(), send)
     except LaunchError as error:
         print(error, file=sys.stderr)
 

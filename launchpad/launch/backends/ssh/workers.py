@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import LauncherInfo, folder_of_script
 from launchpad.launch.backends.remote import reachability
-from launchpad.launch.backends.remote.node_connection import NodeGone
+from launchpad.launch.backends.remote.lease import ENDED_AFTER_S
 from launchpad.launch.backends.remote.node_host import node
 from launchpad.launch.backends.remote.node_workers import NodeWorkers
 from launchpad.launch.backends.remote.worker_host import HostReady
@@ -44,7 +44,9 @@ class SshWorkers(NodeWorkers):
             lambda connected: self._renewals.begin(
                 connected.node,
                 connected.node.renew,
-                lambda: self._connections.end_silent(connected),
+                lambda: self._connections.end(
+                    connected, f"it has not answered for {ENDED_AFTER_S:g} s"
+                ),
             ),
             lambda lost: self._do(self._on_node_gone, str(lost.host), lost.node),
             lambda back: self._do(self._on_node_back, str(back.host), back.node, back.ready.supply),
@@ -53,6 +55,7 @@ class SshWorkers(NodeWorkers):
             undo.callback(self._renewals.close)
             undo.callback(self._connections.close)
             connected = self._connections.connect(hosts)
+            _check_distinct(connected)
             _check_pairs(connected)
             here = node()
             ip = next((c.ready.where.ip for c in connected if c.ready.where.node == here), "")
@@ -67,13 +70,23 @@ class SshWorkers(NodeWorkers):
         self._connections.close()
 
 
+def _check_distinct(connected: Sequence[Connected]) -> None:
+    """Raise LaunchError if two names lead to one host, because its CPUs and memory would count twice."""
+    names: dict[str, Host] = {}
+    for host in connected:
+        other = names.setdefault(host.ready.where.node, host.host)
+        if other is not host.host:
+            own_name = host.ready.where.node.partition("/")[0]
+            raise LaunchError(
+                f"hosts: {str(other)!r} and {str(host.host)!r} are the same host, which calls itself"
+                f" {own_name!r}: give it once"
+            )
+
+
 def _check_pairs(connected: Sequence[Connected]) -> None:
-    """Raise LaunchError if a host can't reach another one; the text names each pair."""
+    """Raise LaunchError if a host can't reach another one, or is lost; the text names them."""
     if len(connected) < 2:
         return
-    try:
-        texts = reachability.check_all_pairs({str(c.host): c.node for c in connected})
-    except (NodeGone, TimeoutError) as error:
-        raise LaunchError(f"a host was lost while the launch began: {error}") from error
+    texts = reachability.check_all_pairs({str(c.host): c.node for c in connected})
     if texts:
         raise LaunchError(reachability.remedy(texts))

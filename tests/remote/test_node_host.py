@@ -1,0 +1,127 @@
+"""A node's host and the launcher's connection with it, in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from launchpad.errors import LaunchError
+from launchpad.launch.backends import launcher_info
+from launchpad.launch.backends.remote import node_host
+from launchpad.launch.backends.remote.node_connection import NodeConnection, NodeReady
+from launchpad.launch.backends.remote.node_host import NodeHost
+from launchpad.launch.backends.remote.parts import Part
+from launchpad.launch.backends.remote.worker_host import HostReady
+from launchpad.launch.large_buffers import LargeBuffer
+
+DEADLINE_S = 60.0
+HERE = HostReady("here", "127.0.0.1")
+
+
+class Fake:
+    """A worker host of which a test says what its methods do."""
+
+    def __init__(self, **methods: Callable[..., Awaitable[Any]]) -> None:
+        self.is_closed = False
+        for name, method in methods.items():
+            setattr(self, name, method)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+async def serving(host: NodeHost, use: Callable[[NodeConnection], Awaitable[Any]]) -> Any:
+    """Connect with a host, and return what `use` returns."""
+    connection = NodeConnection(NodeReady(HERE))
+
+    async def send(part: Part) -> None:
+        connection.on_part(part)
+
+    task = asyncio.create_task(host.serve(connection.parts(), send))
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            return await use(connection)
+    finally:
+        connection.end()
+        await task
+
+
+@pytest.fixture
+def host() -> NodeHost:
+    return NodeHost(HERE, launcher_info.versions(), "")
+
+
+def test_the_lease_is_renewed_while_buffers_are_copied(
+    host: NodeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_copying = threading.Event()
+    may_go_on = threading.Event()
+
+    def copy_slowly(buffers: list[LargeBuffer]) -> None:
+        is_copying.set()
+        assert may_go_on.wait(DEADLINE_S)
+
+    monkeypatch.setattr(node_host, "keep_copies", copy_slowly)
+    spec = SimpleNamespace(worker=SimpleNamespace(plan=SimpleNamespace(gpus=("0",))))
+
+    async def use(connection: NodeConnection) -> str:
+        opening = connection.call("w-0", "open", spec, None, LargeBuffer(bytes(3 << 20)))
+        await asyncio.to_thread(is_copying.wait, DEADLINE_S)
+        await asyncio.wrap_future(connection.renew())
+        assert not opening.done()
+        # A worker that is ended while the buffers are copied isn't opened any more.
+        await asyncio.wrap_future(connection.call("w-0", "end"))
+        may_go_on.set()
+        with pytest.raises(LaunchError) as error:
+            await asyncio.wrap_future(opening)
+        return str(error.value)
+
+    assert asyncio.run(serving(host, use)) == "it was ended before it was ready"
+
+
+def test_an_answer_that_cannot_be_pickled_fails_only_its_call(host: NodeHost) -> None:
+    async def unpicklable() -> Any:
+        return lambda: None
+
+    async def use(connection: NodeConnection) -> None:
+        host._hosts["w-0"] = Fake(next_update=unpicklable)  # type: ignore[assignment]
+        with pytest.raises(LaunchError, match=r"the answer cannot be sent: .*pickle"):
+            await asyncio.wrap_future(connection.call("w-0", "next_update"))
+        await asyncio.wrap_future(connection.renew())
+
+    asyncio.run(serving(host, use))
+
+
+def test_a_host_whose_answers_are_not_taken_ends(host: NodeHost) -> None:
+    async def main() -> None:
+        connection = NodeConnection(NodeReady(HERE))
+        connection.renew()
+
+        async def send(part: Part) -> None:
+            raise ValueError("not this one")
+
+        async with asyncio.timeout(DEADLINE_S):
+            await host.serve(connection.parts(), send)
+
+    with pytest.raises(LaunchError, match="does not take answers: ValueError: not this one"):
+        asyncio.run(main())
+
+
+def test_all_workers_are_ended_although_one_of_them_cannot_be(host: NodeHost) -> None:
+    async def fail() -> None:
+        raise OSError("its folder is gone")
+
+    hosts = [Fake(close=fail), Fake()]
+
+    async def use(connection: NodeConnection) -> None:
+        host._hosts |= {f"w-{number}": fake for number, fake in enumerate(hosts)}  # type: ignore[misc]
+        await asyncio.wrap_future(connection.renew())
+
+    asyncio.run(serving(host, use))
+
+    assert hosts[1].is_closed
