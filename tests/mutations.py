@@ -510,8 +510,8 @@ MUTATIONS = (
     Mutation(
         "History.check() finds a call that ran twice",
         "testing/call_history.py",
-        "if times > 1]",
-        "if times > 2]",
+        "if call.runs > 1:",
+        "if call.runs > 2:",
         "tests/testing/test_call_history.py",
     ),
     # cli
