@@ -30,6 +30,7 @@ if one of these doesn't hold:
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 
@@ -39,6 +40,9 @@ from benchmarks.harness.command_line import Parser
 from benchmarks.harness.figures import Table
 from tests.hosts import requirements
 from tests.hosts.network import Network
+
+COMPLAINTS = 20
+"""The number of broken promises that are printed with their calls."""
 
 
 def main() -> None:
@@ -58,6 +62,8 @@ def main() -> None:
     report = verdict.judge(histories, options.kinds)
     report["hosts"]["seconds"] = round(time.monotonic() - began, 1)
     show(report, options.seed, options.pairs)
+    for complaint in itertools.islice(verdict.complaints(histories), COMPLAINTS):
+        print(complaint)
     bars.finish(options, report, verdict.BARS)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,19 +30,22 @@ from launchpad.testing.call_history import OK, CallRecord, compare
 END_S = 4.0
 """The promised time from a silent fault to the end of each call in flight."""
 
+SUCCESS_S = 2.0
+"""The promised time from the end of a fault to the first success."""
+
 Report = dict[str, dict[str, Any]]
 
 _IN_DOUBT = ("OutcomeUnknown", "StreamBroken")
 
-BARS = bars.parse("""
+BARS = bars.parse(f"""
 acknowledged calls lost                                | hosts/lost              | = 0
 calls run twice                                        | hosts/twice             | = 0
 calls that were NotSent, and run all the same          | hosts/run_all_the_same  | = 0
 calls never answered                                   | hosts/unanswered        | = 0
 errors that no fault explains                          | hosts/unexplained       | = 0
 calls in flight that a frozen host lost                | hosts/lost_by_freeze    | = 0
-longest end of a call in flight, after a silent fault  | hosts/longest_end_s     | ≤ 4 s
-longest first success of a lane, after the mending     | hosts/longest_success_s | ≤ 2 s
+longest end of a call in flight, after a silent fault  | hosts/longest_end_s     | ≤ {END_S} s
+longest first success of a lane, after the mending     | hosts/longest_success_s | ≤ {SUCCESS_S} s
 fewest calls in flight when a fault began              | hosts/fewest_in_flight  | ≥ 1
 """)
 
@@ -101,6 +104,39 @@ def judge(histories: Sequence[PairHistory], kinds: Iterable[str]) -> Report:
     return {"hosts": hosts, "kinds": {kind: asdict(figure) for kind, figure in figures.items()}}
 
 
+def complaints(histories: Sequence[PairHistory]) -> Iterator[str]:
+    """Say which calls broke a promise, a line each."""
+    for number, history in enumerate(histories, start=1):
+        for fault in history.faults:
+            for complaint in _complaints_about(fault, history.calls):
+                yield f"pair {number}, {fault.kind} for {fault.mended - fault.began:.1f} s: {complaint}"
+        findings = compare(history.calls)
+        wrong = {
+            "acknowledged, and never run": findings.lost,
+            "run twice": findings.repeated,
+            "NotSent, and run all the same": findings.run_all_the_same,
+            "never answered": findings.unanswered,
+            "an error that no fault explains": unexplained(history),
+        }
+        for problem, call_ids in wrong.items():
+            for call_id in call_ids:
+                yield f"pair {number}: {problem}: {call_id}, {history.calls[str(call_id)]}"
+
+
+def _complaints_about(fault: Fault, calls: Mapping[str, CallRecord]) -> Iterator[str]:
+    for call_id, call in calls.items():
+        if not may_have_hit(fault, call):
+            continue
+        took_s = end_s(fault, call, lane_of(call_id))
+        if fault.is_silent and took_s > END_S:
+            yield f"{call_id} ended after {took_s:.1f} s: {call.outcome}"
+        if not fault.is_silent and failed_by(fault, call) and call.outcome in _IN_DOUBT:
+            yield f"{call_id} raised {call.outcome}"
+    for name, success_s in first_successes_s(fault, calls).items():
+        if success_s > SUCCESS_S:
+            yield f"{name} had its first success {success_s:.1f} s after the end"
+
+
 def _add(figures: KindFigures, fault: Fault, calls: Mapping[str, CallRecord]) -> int:
     """Add one fault to the figures of its kind. Return the number of calls in flight when it began."""
     hit = {call_id: call for call_id, call in calls.items() if may_have_hit(fault, call)}
@@ -147,8 +183,9 @@ def end_s(fault: Fault, call: CallRecord, lane: Lane) -> float:
     has_failed = failed_by(fault, call)
     if was_in_flight(fault, call):
         lasted_s = fault.mended - fault.began
-        may_survive = lane.is_long and not fault.ends_connections and lasted_s < END_S
-        return 0.0 if may_survive and not has_failed else ended_at(call) - fault.began
+        may_survive = not fault.ends_connections and (lasted_s < END_S or not fault.is_silent)
+        has_survived = lane.is_long and may_survive and not has_failed
+        return 0.0 if has_survived else ended_at(call) - fault.began
     if call.begun <= fault.mending and has_failed and call.outcome in _IN_DOUBT:
         return ended_at(call) - call.begun
     return 0.0
