@@ -17,7 +17,7 @@ from typing import NamedTuple
 from benchmarks.between_hosts.faults import KINDS, Fault, PlannedFault
 from benchmarks.between_hosts.server import KEYS, PORT, RECORD
 from launchpad.courier import make_credentials
-from launchpad.testing.call_history import CallRecord, read_calls
+from launchpad.testing.call_history import RecordedCall, read_calls
 from tests.hosts.host import Host
 from tests.hosts.host_process import HostProcess
 from tests.hosts.network import Network
@@ -33,7 +33,7 @@ _OTHER_ADDRESS = 100
 class PairHistory(NamedTuple):
     """A pair's calls by their ids, and its faults. All times are those of this process's clock."""
 
-    calls: dict[str, CallRecord]
+    calls: dict[str, RecordedCall]
     faults: list[Fault]
 
 

@@ -25,7 +25,7 @@ from benchmarks.between_hosts.caller import LANES, Lane, lane_of
 from benchmarks.between_hosts.faults import FREEZE, Fault
 from benchmarks.between_hosts.pair import PairHistory
 from benchmarks.harness import bars
-from launchpad.testing.call_history import OK, CallRecord, compare
+from launchpad.testing.call_history import OK, CallId, RecordedCall, compare
 
 END_S = 4.0
 """The promised time from a silent fault to the end of each call in flight."""
@@ -111,7 +111,7 @@ def complaints(histories: Sequence[PairHistory]) -> Iterator[str]:
             for complaint in _complaints_about(fault, history.calls):
                 yield f"pair {number}, {fault.kind} for {fault.mended - fault.began:.1f} s: {complaint}"
         findings = compare(history.calls)
-        wrong = {
+        wrong: dict[str, Sequence[CallId]] = {
             "acknowledged, and never run": findings.lost,
             "run twice": findings.repeated,
             "NotSent, and run all the same": findings.run_all_the_same,
@@ -123,7 +123,7 @@ def complaints(histories: Sequence[PairHistory]) -> Iterator[str]:
                 yield f"pair {number}: {problem}: {call_id}, {history.calls[str(call_id)]}"
 
 
-def _complaints_about(fault: Fault, calls: Mapping[str, CallRecord]) -> Iterator[str]:
+def _complaints_about(fault: Fault, calls: Mapping[str, RecordedCall]) -> Iterator[str]:
     for call_id, call in calls.items():
         if not may_have_hit(fault, call):
             continue
@@ -137,7 +137,7 @@ def _complaints_about(fault: Fault, calls: Mapping[str, CallRecord]) -> Iterator
             yield f"{name} had its first success {success_s:.1f} s after the end"
 
 
-def _add(figures: KindFigures, fault: Fault, calls: Mapping[str, CallRecord]) -> int:
+def _add(figures: KindFigures, fault: Fault, calls: Mapping[str, RecordedCall]) -> int:
     """Add one fault to the figures of its kind. Return the number of calls in flight when it began."""
     hit = {call_id: call for call_id, call in calls.items() if may_have_hit(fault, call)}
     in_flight = [call for call in hit.values() if was_in_flight(fault, call)]
@@ -157,7 +157,7 @@ def _add(figures: KindFigures, fault: Fault, calls: Mapping[str, CallRecord]) ->
     return len(in_flight)
 
 
-def may_have_hit(fault: Fault, call: CallRecord) -> bool:
+def may_have_hit(fault: Fault, call: RecordedCall) -> bool:
     """Return True if the call was made, or still went on, between the fault's beginning and its aftermath."""
     return (
         call.begun is not None
@@ -166,18 +166,18 @@ def may_have_hit(fault: Fault, call: CallRecord) -> bool:
     )
 
 
-def failed_by(fault: Fault, call: CallRecord) -> bool:
+def failed_by(fault: Fault, call: RecordedCall) -> bool:
     """Return True if the call ended with an error between the fault's beginning and its aftermath."""
     has_failed = call.outcome not in ("", OK)
     return has_failed and fault.began <= ended_at(call) <= fault.mended + END_S
 
 
-def was_in_flight(fault: Fault, call: CallRecord) -> bool:
+def was_in_flight(fault: Fault, call: RecordedCall) -> bool:
     """Return True if the call had begun and not ended when the fault began."""
     return call.begun is not None and call.begun <= fault.began < ended_at(call)
 
 
-def end_s(fault: Fault, call: CallRecord, lane: Lane) -> float:
+def end_s(fault: Fault, call: RecordedCall, lane: Lane) -> float:
     """Return how long a call of a fault was in flight, and 0 if it wasn't, or if its connection survived."""
     assert call.begun is not None
     has_failed = failed_by(fault, call)
@@ -191,12 +191,12 @@ def end_s(fault: Fault, call: CallRecord, lane: Lane) -> float:
     return 0.0
 
 
-def ended_at(call: CallRecord) -> float:
+def ended_at(call: RecordedCall) -> float:
     """Return the time of a call's end, which is infinite if it has none."""
     return math.inf if call.ended is None else call.ended
 
 
-def first_successes_s(fault: Fault, calls: Mapping[str, CallRecord]) -> dict[str, float]:
+def first_successes_s(fault: Fault, calls: Mapping[str, RecordedCall]) -> dict[str, float]:
     """Return lane → the seconds from the fault's end until a call was answered, for lanes of short calls."""
     first = {name: math.inf for name, lane in LANES.items() if not lane.is_long}
     for call_id, call in calls.items():

@@ -51,7 +51,7 @@ class Findings:
 
 
 @dataclass
-class CallRecord:
+class RecordedCall:
     """One call of a history.
 
     Attributes:
@@ -67,12 +67,12 @@ class CallRecord:
     runs: int = 0
 
 
-def read_calls(*paths: Path | str) -> dict[CallId, CallRecord]:
+def read_calls(*paths: Path | str) -> dict[CallId, RecordedCall]:
     """Return the calls that are in these files together. Files that don't exist count as empty.
 
     Callers and servers that share no file system write to a file each.
     """
-    calls: defaultdict[CallId, CallRecord] = defaultdict(CallRecord)
+    calls: defaultdict[CallId, RecordedCall] = defaultdict(RecordedCall)
     for path in map(Path, paths):
         lines = path.read_text().splitlines() if path.exists() else []
         for event, call_id, at, *outcome in map(json.loads, lines):
@@ -87,7 +87,7 @@ def read_calls(*paths: Path | str) -> dict[CallId, CallRecord]:
     return dict(calls)
 
 
-def compare(calls: Mapping[Any, CallRecord]) -> Findings:
+def compare(calls: Mapping[Any, RecordedCall]) -> Findings:
     """Compare what the callers saw with what ran."""
     findings = Findings()
     for call_id, call in calls.items():
