@@ -1,7 +1,7 @@
 """The server of a pair of hosts: `python -m benchmarks.between_hosts.server`.
 
 It notes each call that it runs in a file, and forces that onto its host's disk before it answers. So what it
-has answered is still known after its host lost its power.
+has answered is still known after its host lost its power. (The disks of namespaces would keep it anyway.)
 """
 
 from __future__ import annotations

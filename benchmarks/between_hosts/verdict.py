@@ -9,8 +9,10 @@ When a call counts as in flight:
   have noticed the fault, and may have written the call to a connection that was as good as lost. Such a call
   raises an error, and has to do so within `END_S` of its own beginning.
 
-A first success is measured for each lane on its own: the time from the end of a fault until a call of this
-lane is answered. A server whose host lost its power is back once it serves again.
+The first success is the first answer after the end of a fault. A power loss ends when the server serves
+again. Calls of every lane have an answer a little later: if a host's own cable was out, its kernel asks for
+the other host's hardware address once a second, and may drop requests to connect that wait for it. A client
+that connects just then tries again after 0.9 s.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ END_S = 4.0
 SUCCESS_S = 2.0
 """The promised time from the end of a fault to the first success."""
 
+ALL_SUCCEED_S = 3.0
+"""The promised time from the end of a fault until each lane has had a success."""
+
 Report = dict[str, dict[str, Any]]
 
 _IN_DOUBT = ("OutcomeUnknown", "StreamBroken")
@@ -44,9 +49,10 @@ calls that were NotSent, and run all the same          | hosts/run_all_the_same 
 calls never answered                                   | hosts/unanswered        | = 0
 errors that no fault explains                          | hosts/unexplained       | = 0
 calls in flight that a frozen host lost                | hosts/lost_by_freeze    | = 0
-longest end of a call in flight, after a silent fault  | hosts/longest_end_s     | ≤ {END_S} s
-longest first success of a lane, after the mending     | hosts/longest_success_s | ≤ {SUCCESS_S} s
-fewest calls in flight when a fault began              | hosts/fewest_in_flight  | ≥ 1
+end of a call in flight after a silent fault, longest  | hosts/longest_end_s     | ≤ {END_S} s
+first success after the end of a fault, longest        | hosts/first_success_s   | ≤ {SUCCESS_S} s
+success of every lane after the end of a fault, longest | hosts/all_succeed_s    | ≤ {ALL_SUCCEED_S} s
+calls in flight when a fault began, fewest             | hosts/fewest_in_flight  | ≥ 1
 """)
 
 
@@ -57,8 +63,8 @@ class KindFigures:
     Attributes:
         in_flight: The calls that were in flight when one of these faults began.
         longest_end_s: The longest time until a call in flight ended; see above.
-        first_success_s: The longest time from the end of a fault until any lane had an answer.
-        longest_success_s: The longest time from the end of a fault until every lane had one.
+        first_success_s: The longest time from the end of a fault until a lane had an answer.
+        all_succeed_s: The longest time from the end of a fault until every lane had one.
         lost: Acknowledged calls that never ran, of those that a fault may have hit.
         twice: The calls that ran twice, of these.
         in_doubt: The calls that ended with OutcomeUnknown or StreamBroken, of these.
@@ -68,7 +74,7 @@ class KindFigures:
     in_flight: int = 0
     longest_end_s: float = 0.0
     first_success_s: float = 0.0
-    longest_success_s: float = 0.0
+    all_succeed_s: float = 0.0
     lost: int = 0
     twice: int = 0
     in_doubt: int = 0
@@ -98,7 +104,8 @@ def judge(histories: Sequence[PairHistory], kinds: Iterable[str]) -> Report:
         "unexplained": sum(len(unexplained(history)) for history in histories),
         "lost_by_freeze": figures[FREEZE].in_doubt if FREEZE in figures else 0,
         "longest_end_s": max((figure.longest_end_s for figure in silent), default=0.0),
-        "longest_success_s": max(figure.longest_success_s for figure in figures.values()),
+        "first_success_s": max(figure.first_success_s for figure in figures.values()),
+        "all_succeed_s": max(figure.all_succeed_s for figure in figures.values()),
         "fewest_in_flight": fewest_in_flight,
     }
     return {"hosts": hosts, "kinds": {kind: asdict(figure) for kind, figure in figures.items()}}
@@ -132,8 +139,11 @@ def _complaints_about(fault: Fault, calls: Mapping[str, RecordedCall]) -> Iterat
             yield f"{call_id} ended after {took_s:.1f} s: {call.outcome}"
         if not fault.is_silent and failed_by(fault, call) and call.outcome in _IN_DOUBT:
             yield f"{call_id} raised {call.outcome}"
-    for name, success_s in first_successes_s(fault, calls).items():
-        if success_s > SUCCESS_S:
+    successes_s = first_successes_s(fault, calls)
+    if min(successes_s.values()) > SUCCESS_S:
+        yield f"the first success was {min(successes_s.values()):.1f} s after the end"
+    for name, success_s in successes_s.items():
+        if success_s > ALL_SUCCEED_S:
             yield f"{name} had its first success {success_s:.1f} s after the end"
 
 
@@ -148,7 +158,7 @@ def _add(figures: KindFigures, fault: Fault, calls: Mapping[str, RecordedCall]) 
     figures.in_flight += len(in_flight)
     figures.longest_end_s = max(figures.longest_end_s, *ends_s, 0.0)
     figures.first_success_s = max(figures.first_success_s, min(successes_s.values()))
-    figures.longest_success_s = max(figures.longest_success_s, *successes_s.values())
+    figures.all_succeed_s = max(figures.all_succeed_s, *successes_s.values())
     figures.lost += len(findings.lost)
     figures.twice += len(findings.repeated)
     figures.in_doubt += sum(
