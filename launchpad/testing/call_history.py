@@ -14,8 +14,8 @@ import contextlib
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +48,60 @@ class Findings:
     repeated: list[CallId] = field(default_factory=list)
     run_all_the_same: list[CallId] = field(default_factory=list)
     unanswered: list[CallId] = field(default_factory=list)
+
+
+@dataclass
+class RecordedCall:
+    """One call of a history.
+
+    Attributes:
+        begun: The caller's `time.monotonic()` when it was about to call; None if only the server recorded it.
+        ended: The caller's `time.monotonic()` when the call returned or raised; None if it has no result.
+        outcome: Its result: `ok`, or the exception's type; "" if it has none.
+        runs: How often the server ran it.
+    """
+
+    begun: float | None = None
+    ended: float | None = None
+    outcome: str = ""
+    runs: int = 0
+
+
+def read_calls(*paths: Path | str) -> dict[CallId, RecordedCall]:
+    """Return the calls that are in these files together. Files that don't exist count as empty.
+
+    Callers and servers that share no file system write to a file each.
+    """
+    calls: defaultdict[CallId, RecordedCall] = defaultdict(RecordedCall)
+    for path in map(Path, paths):
+        lines = path.read_text().splitlines() if path.exists() else []
+        for event, call_id, at, *outcome in map(json.loads, lines):
+            call = calls[call_id]
+            if event == "ran":
+                call.runs += 1
+            elif event == "begun":
+                call.begun = at
+            else:
+                call.ended = at
+                call.outcome = outcome[0]
+    return dict(calls)
+
+
+def compare(calls: Mapping[Any, RecordedCall]) -> Findings:
+    """Compare what the callers saw with what ran."""
+    findings = Findings()
+    for call_id, call in calls.items():
+        if call.outcome:
+            findings.acknowledged[call.outcome] += 1
+        elif call.begun is not None:
+            findings.unanswered.append(call_id)
+        if call.outcome == OK and not call.runs:
+            findings.lost.append(call_id)
+        if call.outcome == "NotSent" and call.runs:
+            findings.run_all_the_same.append(call_id)
+        if call.runs > 1:
+            findings.repeated.append(call_id)
+    return findings
 
 
 @dataclass(frozen=True)
@@ -103,24 +157,7 @@ class History:
 
     def read(self) -> Findings:
         """Read the file and compare what callers saw with what ran."""
-        calls: dict[CallId, None] = {}
-        results: dict[CallId, str] = {}
-        ran: Counter[CallId] = Counter()
-        lines = Path(self.path).read_text().splitlines() if Path(self.path).exists() else []
-        for event, call, _, *outcome in map(json.loads, lines):
-            if event == "ran":
-                ran[call] += 1
-            elif event == "begun":
-                calls[call] = None
-            else:
-                results[call] = outcome[0]
-        return Findings(
-            acknowledged=Counter(results.values()),
-            lost=[call for call, result in results.items() if result == OK and not ran[call]],
-            repeated=[call for call, times in ran.items() if times > 1],
-            run_all_the_same=[c for c, result in results.items() if result == "NotSent" and ran[c]],
-            unanswered=[call for call in calls if call not in results],
-        )
+        return compare(read_calls(self.path))
 
     def check(self, *, may_repeat: bool = False, may_be_unanswered: bool = False) -> Findings:
         """Read the file and return the findings, or raise AssertionError if anything is wrong.

@@ -213,13 +213,19 @@ def test_a_connection_is_stale_if_closed_or_with_unexpected_bytes(idle_pair, act
     assert tcp.is_stale(client)  # also with bytes that have been decrypted already
 
 
+# At each look, half a second apart: (last ack ms, repeats, probes, timeouts).
 @pytest.mark.parametrize(
-    ("looks", "is_dead"),  # at each look, half a second apart: (last ack ms, repeats, probes)
+    ("looks", "is_dead"),
     [
-        ([(400, 0, 0), (900, 1, 0), (1900, 3, 0), (2500, 4, 0)], [False, False, False, True]),
-        ([(400, 7, 0), (60_000, 7, 0)], [False, False]),  # it is silent because it is not asked
-        ([(400, 0, 0), (2900, 1, 0), (300, 2, 0), (2900, 3, 0)], [False] * 4),  # it answers late
-        ([(400, 0, 0), (2500, 0, 1), (3000, 0, 2)], [False, False, True]),  # with a full window
+        ([(400, 0, 0, 0), (900, 1, 0, 0), (1900, 3, 0, 2), (2500, 4, 0, 3)], [False] * 3 + [True]),
+        # It is silent because it is not asked.
+        ([(400, 7, 0, 0), (60_000, 7, 0, 0)], [False] * 2),
+        # It answers late.
+        ([(400, 0, 0, 0), (2900, 1, 0, 1), (300, 2, 0, 0), (2900, 3, 0, 1)], [False] * 4),
+        # Its window is full.
+        ([(400, 0, 0, 0), (2500, 0, 1, 0), (3000, 0, 2, 0)], [False] * 2 + [True]),
+        # Our own cable is out, so the kernel doesn't repeat anything.
+        ([(400, 0, 0, 0), (1900, 1, 0, 2), (2500, 1, 0, 3)], [False] * 2 + [True]),
     ],
 )
 def test_a_peer_that_leaves_repeats_or_probes_unanswered_has_vanished(looks, is_dead) -> None:
@@ -227,6 +233,6 @@ def test_a_peer_that_leaves_repeats_or_probes_unanswered_has_vanished(looks, is_
         silence = peer_liveness.PeerSilence(sock)
 
     assert [
-        silence.is_dead(peer_liveness.Info(probes, ack_ms, repeats), 500)
-        for ack_ms, repeats, probes in looks
+        silence.is_dead(peer_liveness.Info(probes, ack_ms, repeats, timeouts), 500)
+        for ack_ms, repeats, probes, timeouts in looks
     ] == is_dead

@@ -82,6 +82,11 @@ class Host:
         assert self.pid, f"{self.name} has no power"
         return Path(f"/proc/{self.pid}/root")
 
+    @property
+    def clock_ahead_s(self) -> float:
+        """The seconds by which `time.monotonic()` on the host is ahead of this process's."""
+        return _clock_offset_s(self.pid) - _clock_offset_s(os.getpid())
+
     def popen(
         self,
         command: Sequence[str],
@@ -320,3 +325,11 @@ def _all_frames(direction: Direction, is_pause: bool = False) -> list[_Loss]:
     if direction in ("out", "both"):
         losses.append(_Loss("ingress", is_pause=is_pause))
     return losses
+
+
+def _clock_offset_s(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/timens_offsets").read_text().splitlines():
+        clock, seconds, nanoseconds = line.split()
+        if clock == "monotonic":
+            return int(seconds) + int(nanoseconds) / 1e9
+    raise LookupError(f"the kernel doesn't say by how much the clock of process {pid} is ahead")

@@ -135,6 +135,19 @@ def test_a_call_to_a_host_that_falls_silent_may_have_run_and_the_next_one_waits_
     assert pair.end() in ("2", "3")
 
 
+@pytest.mark.timing
+def test_a_call_from_a_host_whose_own_cable_is_out_may_have_run(pair: Pair) -> None:
+    pair.client_host.pull_cable()
+    began = time.monotonic()
+
+    pair.begin("in-flight")
+    outcome = pair.end()
+    took_s = time.monotonic() - began
+
+    assert outcome == "OutcomeUnknown"
+    assert took_s < 4
+
+
 def test_a_call_survives_a_cable_that_is_out_for_a_second(pair: Pair) -> None:
     pair.begin("in-flight", seconds=2)
 

@@ -87,6 +87,17 @@ def test_monotonic_clocks_differ_by_host(network: Network) -> None:
     assert clocks[0] + 500 < clocks[1] < clocks[2] - 500
 
 
+def test_times_of_a_hosts_clock_can_be_converted_to_ours(network: Network) -> None:
+    read_clock = [sys.executable, "-c", "import time; print(time.monotonic())"]
+
+    for host in network.hosts:
+        before = time.monotonic()
+        clock = float(host.run(read_clock).stdout)
+        after = time.monotonic()
+
+        assert before <= clock - host.clock_ahead_s <= after
+
+
 def test_signals_reach_the_command_and_its_end_is_seen(network: Network) -> None:
     source = (
         "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(7)); print(1); signal.pause()"

@@ -4,8 +4,8 @@ TCP repeats unacknowledged data for a quarter of an hour, and doesn't probe the 
 kernel's own limit, TCP_USER_TIMEOUT, doesn't help: it also ends connections to a peer that is alive but
 doesn't read, for example because its method holds the GIL. So a thread reads the kernel's counters twice a
 second, for as long as there are connections to other hosts. A peer counts as vanished when its kernel has
-acknowledged nothing for `SILENT_MS`, although our kernel has asked at least twice since. The thread then cuts
-the connection, and threads that read or write get an error.
+acknowledged nothing for `SILENT_MS`, although our kernel has asked at least twice since, or wanted to. The
+thread then cuts the connection, and threads that read or write get an error.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Info(NamedTuple):
     probes: int  # probes of a closed window or a silent peer, since the last acknowledgement
     last_ack_ms: int  # time since the last acknowledgement
     repeats: int  # segments that were sent again so far
+    timeouts: int  # times that an acknowledgement was overdue, since the last one
 
 
 class PeerSilence:
@@ -48,8 +49,8 @@ class PeerSilence:
             return False
         with contextlib.suppress(OSError):  # the socket is closed
             data = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-            _, _, _, probes, _, *counters = _TCP_INFO.unpack(data)
-            info = Info(probes, counters[12], counters[23])
+            _, _, timeouts, probes, _, *counters = _TCP_INFO.unpack(data)
+            info = Info(probes, counters[12], counters[23], timeouts)
             if self.is_dead(info, (now - self._checked_at) * 1e3):
                 cut(sock)
         self._checked_at = now
@@ -59,6 +60,9 @@ class PeerSilence:
         if info.last_ack_ms <= since_last_check_ms:
             self._repeats = info.repeats
         unanswered = info.repeats - self._repeats + info.probes
+        # If this host's own cable is out, the kernel has forgotten the peer's hardware address, and keeps the
+        # first segment until it knows that again. It repeats no segment that it still keeps.
+        unanswered = max(unanswered, info.timeouts)
         return info.last_ack_ms >= SILENT_MS and unanswered >= _UNANSWERED
 
 
