@@ -100,7 +100,7 @@ def slurm(lasting_slurm: tuple[Network, Slurm], slurm_network: Network) -> Slurm
 def lasting_ray(
     hosts_are_possible: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Network, RayCluster]]:
-    """Return a network of three hosts with a Ray cluster; tests take `ray_network` and `ray_cluster`."""
+    """Return a network of three hosts with a Ray cluster; tests take `ray_network` and `ray_on_hosts`."""
     reason = why_no_ray()
     if reason:
         pytest.skip(reason)
@@ -119,6 +119,6 @@ def ray_network(lasting_ray: tuple[Network, RayCluster]) -> Iterator[Network]:
 
 
 @pytest.fixture
-def ray_cluster(lasting_ray: tuple[Network, RayCluster], ray_network: Network) -> RayCluster:
+def ray_on_hosts(lasting_ray: tuple[Network, RayCluster], ray_network: Network) -> RayCluster:
     """Return the Ray cluster on `ray_network`."""
     return lasting_ray[1]

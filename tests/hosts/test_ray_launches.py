@@ -108,8 +108,8 @@ class Launcher:
 
 
 @pytest.fixture
-def launcher(ray_network: Network, ray_cluster: RayCluster) -> Launcher:
-    return Launcher(ray_network, ray_cluster)
+def launcher(ray_network: Network, ray_on_hosts: RayCluster) -> Launcher:
+    return Launcher(ray_network, ray_on_hosts)
 
 
 def finish(process: HostProcess) -> str:
