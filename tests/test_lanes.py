@@ -50,7 +50,7 @@ def test_the_table_names_lanes_that_exist_and_each_lane_stands_in_it(ci: ModuleT
 
 
 def test_a_change_runs_the_lanes_of_the_longest_row_and_one_by_the_date(ci: ModuleType) -> None:
-    changed = ["launchpad/launch/backends/ray/backend.py", "README.md"]
+    changed = ["launchpad/launch/devices/cpus.py", "README.md"]
 
     days = [MONDAY + datetime.timedelta(days=i) for i in range(len(ci.LANES) - 1)]
     chosen = [ci.choose_lanes(changed, day) for day in days]

@@ -8,6 +8,8 @@ import pytest
 
 from tests.hosts import requirements
 from tests.hosts.network import Network
+from tests.hosts.ray_cluster import RayCluster
+from tests.hosts.ray_cluster import why_not as why_no_ray
 from tests.hosts.slurm import Slurm
 from tests.hosts.slurm import why_not as why_no_slurm
 from tests.hosts.sshd import Sshd
@@ -92,3 +94,31 @@ def slurm_network(lasting_slurm: tuple[Network, Slurm]) -> Iterator[Network]:
 def slurm(lasting_slurm: tuple[Network, Slurm], slurm_network: Network) -> Slurm:
     """Return the Slurm on `slurm_network`."""
     return lasting_slurm[1]
+
+
+@pytest.fixture(scope="session")
+def lasting_ray(
+    hosts_are_possible: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Network, RayCluster]]:
+    """Return a network of three hosts with a Ray cluster; tests take `ray_network` and `ray_on_hosts`."""
+    reason = why_no_ray()
+    if reason:
+        pytest.skip(reason)
+    disk = tmp_path_factory.mktemp("ray")
+    with Network(3, shared=[disk]) as network:
+        yield network, RayCluster(network, disk)
+
+
+@pytest.fixture
+def ray_network(lasting_ray: tuple[Network, RayCluster]) -> Iterator[Network]:
+    """Return a network of three hosts, h1 to h3, which are the nodes of a Ray cluster."""
+    network, cluster = lasting_ray
+    yield network
+    network.end_faults()
+    cluster.restore()
+
+
+@pytest.fixture
+def ray_on_hosts(lasting_ray: tuple[Network, RayCluster], ray_network: Network) -> RayCluster:
+    """Return the Ray cluster on `ray_network`."""
+    return lasting_ray[1]

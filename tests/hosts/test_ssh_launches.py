@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hosts.attempts import Written, read_attempts
 from tests.hosts.host import Host
 from tests.hosts.host_process import HostProcess
 from tests.hosts.network import Network
@@ -237,14 +238,8 @@ class Writing:
         output, _ = self.process.communicate(timeout=DEADLINE_S)
         return output
 
-    def attempts(self) -> dict[int, tuple[str, float, float]]:
-        """Return attempt → its host, and when it wrote first and last."""
-        attempts: dict[int, tuple[str, float, float]] = {}
-        for line in self.judge.read_text().splitlines():
-            attempt, host, at = line.split()
-            _, first, _ = attempts.get(int(attempt), ("", float(at), 0.0))
-            attempts[int(attempt)] = (host, first, float(at))
-        return attempts
+    def attempts(self) -> dict[int, Written]:
+        return read_attempts(self.judge)
 
 
 @pytest.fixture(scope="module")

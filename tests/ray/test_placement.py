@@ -13,7 +13,11 @@ import launchpad as lp
 from launchpad.launch.backends.address_table import AddressTable
 from launchpad.launch.backends.ray.cluster import ClusterNode
 from launchpad.launch.backends.ray.feasibility import refusal
-from launchpad.launch.backends.ray.placement_group import BundleGroup, bundle_groups_of
+from launchpad.launch.backends.ray.placement_group import (
+    BundleGroup,
+    bundle_groups_of,
+    spread_options,
+)
 from tests import nodes
 
 # Whether a cluster can hold a program: arithmetic alone.
@@ -164,6 +168,17 @@ def test_a_kind_of_gpu_labels_and_a_placement_are_asked_for() -> None:
     assert group.bundles[0]["accelerator_type:A100"] > 0
     assert group.labels == {"zone": "a"}
     assert group.strategy == "STRICT_SPREAD"
+
+
+def test_a_worker_that_asks_for_nothing_avoids_nodes_that_do_not_answer() -> None:
+    options = spread_options({"b", "d"}, ["a", "b", "c"])
+
+    assert options["label_selector"] == {"ray.io/node-id": "!in(b)"}
+
+
+@pytest.mark.parametrize("avoid", [set(), {"gone"}, {"a", "b"}])
+def test_a_worker_may_be_on_any_node_if_all_answer_or_none_does(avoid: set[str]) -> None:
+    assert "label_selector" not in spread_options(avoid, ["a", "b"])
 
 
 # Where servers are, and how each node reaches them.

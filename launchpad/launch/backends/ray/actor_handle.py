@@ -40,7 +40,8 @@ class ActorHandle(HostHandle):
 
     def describe_death(self, error: BaseException) -> str:
         host = self.ready.ip if self.ready is not None else ""
-        return f"its Ray actor on {host} has died: {self.describe_error(error)}"
+        what = "has died" if self.is_surely_dead(error) else "was lost"
+        return f"its Ray actor on {host} {what}: {self.describe_error(error)}"
 
     def describe_error(self, error: BaseException) -> str:
         """Return the sentence that matters in one of Ray's errors, which are full of identifiers."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import socket
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -21,12 +20,13 @@ from typing import Any
 from launchpad.courier import extras
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import folder_of_script
+from launchpad.launch.backends.ray import preflight
 from launchpad.launch.planning import interpreter
+
+_log = logging.getLogger("launchpad.ray")
 
 NAMESPACE = "launchpad"
 _NOT_SENT = [".git", ".env", ".ssh", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
-
-_PROBE_S = 5.0
 
 # Held while the connection is made or closed. Several threads may launch at once. Without the lock, two of
 # them could both connect, or one could close the connection that another has just begun to use.
@@ -152,8 +152,14 @@ class _RayConnection:
         if error is None:
             return
         self._thread.join()
+        # Ray's errors have other errors as their causes, with dozens of lines of traceback.
+        _log.debug("no connection to Ray", exc_info=error)
         address = os.environ.get("RAY_ADDRESS")
         first = str(error).strip().split("\n")[0]
+        if isinstance(error, LaunchError):
+            raise error
+        if preflight.is_refusal(error):
+            raise preflight.refusal(f"RAY_ADDRESS={address}") from None
         if address:
             why = (
                 f"no Ray cluster could be used at RAY_ADDRESS={address}: {first}. Start one there with"
@@ -161,7 +167,7 @@ class _RayConnection:
             )
         else:
             why = f"no Ray could be started on this machine: {type(error).__name__}: {first}"
-        raise LaunchError(why) from error
+        raise LaunchError(why) from None
 
     def close(self) -> None:
         """Disconnect. This ends a cluster that Ray started for this connection."""
@@ -185,11 +191,7 @@ class _RayConnection:
         another script, and end with that script.
         """
         address = os.environ.get("RAY_ADDRESS") or "local"
-        host, colon, port = address.rpartition("//")[2].rpartition(":")
-        # Ray itself takes minutes to find out that nothing listens there.
-        if colon and port.isdigit():
-            with socket.create_connection((host.strip("[]"), int(port)), _PROBE_S):
-                pass
+        preflight.check(load(), address)
         # Ray would warn that this isn't the main thread.
         logging.getLogger("ray").setLevel(logging.ERROR)
         init = partial(

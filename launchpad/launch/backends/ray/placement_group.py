@@ -8,7 +8,7 @@ one node. Workers that ask for nothing belong to no bundle group. They are sprea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,10 @@ _log = logging.getLogger("launchpad.ray")
 PENDING_S = 60.0
 """How long a group waits for room that other programs occupy."""
 
-SPREAD_OPTIONS = {"num_cpus": 0, "num_gpus": 0, "scheduling_strategy": "SPREAD"}
-"""Options of an actor that belongs to no bundle group: Ray reserves nothing, and nodes take turns."""
+_SPREAD = {"num_cpus": 0, "num_gpus": 0, "scheduling_strategy": "SPREAD"}
+
+_NODE_LABEL = "ray.io/node-id"
+"""A label that Ray gives to each node."""
 
 _LEAST = {"memory": 1.0}
 """The bundle of a worker that needs nothing: one byte, since Ray refuses an empty bundle."""
@@ -77,6 +79,24 @@ def bundle_groups_of(workers: Sequence[WorkerPlan]) -> list[BundleGroup]:
     return groups
 
 
+def spread_options(avoid: Collection[str], nodes: Collection[str]) -> dict[str, Any]:
+    """Return the options of an actor that belongs to no bundle group: Ray reserves nothing, nodes take turns.
+
+    Pure.
+
+    Args:
+        avoid: The ids of nodes that it can't be on, unless there are no others.
+        nodes: The ids of the nodes that Ray takes for alive.
+    """
+    avoided = sorted(set(avoid).intersection(nodes))
+    if not avoided or len(avoided) == len(nodes):
+        return _SPREAD
+    # Ray has a random node, possibly a silent one, find room for an actor that asks for nothing. If the actor
+    # asks for a byte, Ray uses the node of this process for that.
+    labels = {_NODE_LABEL: f"!in({','.join(avoided)})"}
+    return {**_SPREAD, "memory": 1, "label_selector": labels}
+
+
 class Placement:
     """The room of one bundle group. Ray reserves it at once if it is free, else when it becomes free.
 
@@ -110,6 +130,12 @@ class Placement:
         """Return True if a node with some of the room has died. Ray then looks for other room."""
         table = cluster.load().util.placement_group_table(self.reserved)
         return bool(table["state"] != "CREATED")
+
+    def node_of(self, worker: str) -> str:
+        """Return the id of the node with the worker's room; empty if Ray has not reserved it."""
+        table = cluster.load().util.placement_group_table(self.reserved)
+        index = self.bundle_group.workers.index(worker)
+        return str(table["bundles_to_node_id"].get(index, ""))
 
     def options(self, worker: str) -> dict[str, Any]:
         """Return the options with which Ray makes the actor of a worker of this group."""

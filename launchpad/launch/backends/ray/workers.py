@@ -32,6 +32,15 @@ _log = logging.getLogger("launchpad.ray")
 _REPORT_AFTER_S = 1.0
 """Seconds after which a worker reports that it waits for room. If room is free, Ray gives it in less time."""
 
+_SILENT_S = 300.0
+"""Seconds for which workers that may be on any node are not placed on one that did not answer. By then, Ray
+has given it up, or it was only slow."""
+
+_WAITS_FOR_RAY = (
+    "its room is on a node that did not answer. If that node is dead, it starts elsewhere once Ray has"
+    " noticed that, which takes about a minute by default"
+)
+
 _MAX_CONCURRENCY = 1000
 """The number of calls that may wait at one actor. Only the call for its next update takes long."""
 
@@ -55,6 +64,8 @@ class RayWorkers(HostedWorkers):
     ) -> None:
         super().__init__(plan, run, report, origin, "Ray cluster")
         self._objects: dict[Openable, Any] = {}
+        # Nodes that did not answer. Until Ray has noticed that, it would place actors there.
+        self._silent_nodes: set[str] = set()
         cluster.connect()
         try:
             self._here = HostReady(*cluster.here())
@@ -114,7 +125,13 @@ class RayWorkers(HostedWorkers):
                     delay_s, self._on_still_waiting, worker, attempt, placement, gives_up
                 )
             return None
-        options = placement_group.SPREAD_OPTIONS if placement is None else placement.options(worker)
+        if placement is None:
+            nodes = [node.id for node in cluster.nodes()] if self._silent_nodes else []
+            options = placement_group.spread_options(self._silent_nodes, nodes)
+        else:
+            options = placement.options(worker)
+            if self._silent_nodes and placement.node_of(worker) in self._silent_nodes:
+                self._report(WorkerNote(worker, _WAITS_FOR_RAY))
         _log.debug("asking Ray for an actor for %s (attempt %d)", worker, attempt)
         actor_class = self._actor_class.options(max_concurrency=_MAX_CONCURRENCY, **options)
         return ActorHandle(worker, attempt, actor=actor_class.remote(versions()))
@@ -138,16 +155,16 @@ class RayWorkers(HostedWorkers):
     def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
         """Have Ray end an actor that is dead or out of reach. Report the end, or start the worker again."""
         _log.debug("the actor of %s is dead or out of reach: %s", handle.worker, error)
-        placement = self._placements.get(handle.worker)
-        if placement is None:
-            super()._on_host_died(handle, error)
-            return
         handle.end()
-        if placement.is_ready and placement.is_lost():
+        placement = self._placements.get(handle.worker)
+        if placement is not None and placement.is_ready and placement.is_lost():
             placement.wait()
         if handle.ready is None and "never ran" in str(error):
             # Ray did not know yet that the node was dead, and had no process there for the actor.
             del self._handles[handle.worker]
             self._start(handle.worker, handle.attempt)
-        else:
-            self._report_lost_when_over(handle, error)
+            return
+        if handle.ready is not None and not handle.is_surely_dead(error):
+            self._silent_nodes.add(handle.ready.node)
+            self._call_later(_SILENT_S, self._silent_nodes.discard, handle.ready.node)
+        self._report_lost_when_over(handle, error)
