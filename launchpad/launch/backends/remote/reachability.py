@@ -89,7 +89,7 @@ def check_all_pairs(connections: Mapping[str, NodeConnection]) -> list[str]:
 
 
 def _answer_of(name: str, future: Future[Any], failure: str) -> Any:
-    """Return a host's answer. Raise LaunchError with the host's name if there is none."""
+    """Return a host's answer, or raise LaunchError with the host's name."""
     try:
         return future.result(_ANSWER_S)
     except TimeoutError:
