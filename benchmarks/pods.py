@@ -126,7 +126,9 @@ class Measurement:
         seconds = time.monotonic() - self._began
         before = self._cpu_before
         after = self._cpu()
-        phase = Phase(seconds, after[0] - before[0], after[1] - before[1], self._plane.new_requests())
+        phase = Phase(
+            seconds, after[0] - before[0], after[1] - before[1], self._plane.new_requests()
+        )
         self._phases[name] = phase
         print(
             f"{self._n_pods:5,} pods {name:7}{seconds:7.1f} s{phase.cpu_s:8.2f} s of CPU"
@@ -185,7 +187,9 @@ def main() -> None:
         for size in options.sizes:
             outage_s = options.outage_s if size == options.sizes[-1] else 0.0
             figures[str(size)] = Measurement(plane, kubelets, size).run(options.idle_s, outage_s)
-    table = Table("pods", {"CPU ms a pod": ".1f", "requests a pod": ".2f", "peak MiB": ".0f"}, width=8)
+    table = Table(
+        "pods", {"CPU ms a pod": ".1f", "requests a pod": ".2f", "peak MiB": ".0f"}, width=8
+    )
     for size, row in figures.items():
         table.row(size, row["cpu_ms_per_pod"], row["requests_per_pod"], row["peak_mib"])
     first = figures[str(options.sizes[0])]

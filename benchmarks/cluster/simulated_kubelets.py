@@ -20,7 +20,7 @@ import urllib.parse
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -82,9 +82,7 @@ class Api:
         headers = {"Authorization": f"Bearer {KUBELETS}", "Content-Type": content}
         data = None if body is None else json.dumps(body)
         options = {"timeout": 30, "retries": False, **options}
-        return self._pool.request(
-            method, self._url + path, body=data, headers=headers, **options
-        )
+        return self._pool.request(method, self._url + path, body=data, headers=headers, **options)
 
 
 class PodLog:
@@ -97,7 +95,7 @@ class PodLog:
 
     def write(self, line: bytes, is_last: bool = False) -> None:
         """Add a line with the time."""
-        now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
         self._lines.append(now.replace("+00:00", "000Z ").encode() + line)
         self._is_over |= is_last
         self._changed.set()
@@ -184,7 +182,9 @@ class LogServer:
         since = urllib.parse.parse_qs(url.query).get("sinceTime", [""])[0]
         log = self._logs.get(pod)
         if log is None:
-            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            writer.write(
+                b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )
             await writer.drain()
             return
         head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -387,4 +387,4 @@ def _line(report: Any) -> bytes:
 
 
 def _now() -> str:
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

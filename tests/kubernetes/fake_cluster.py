@@ -11,6 +11,7 @@ import copy
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ class FakeCluster:
       refused: (verb, kind) of what the user may not do.
       is_reachable: Set it to False for a cluster that does not answer.
       no_pods: Why Jobs get no pods, as the cluster says it in an Event; empty if they get them.
+      busy: (verb, kind) of the requests that it answers with 429, for as long as they are here.
+      requests: (verb, kind) → how many requests there were, with those that failed.
       is_slow: Set it to True for kubelets that leave pods on the list, though nothing of them runs.
     """
 
@@ -50,6 +53,8 @@ class FakeCluster:
         self.objects: dict[tuple[str, str], Manifest] = {}
         self.refused: set[tuple[str, str]] = set()
         self.is_reachable = True
+        self.busy: set[tuple[str, str]] = set()
+        self.requests: Counter[tuple[str, str]] = Counter()
         self.is_slow = False
         self.no_pods = ""
         self._changed = threading.Condition()
@@ -259,8 +264,12 @@ class FakeCluster:
     # Inside.
 
     def _request(self, verb: str = "", kind: str = "") -> None:
+        with self._changed:
+            self.requests[verb, kind] += 1
         if not self.is_reachable:
             raise Unreachable("the fake cluster does not answer")
+        if (verb, kind) in self.busy:
+            raise ApiError(429, "too many requests, please try again later")
         if (verb, kind) in self.refused:
             raise ApiError(403, f"you cannot {verb} {kind.lower()}s")
 

@@ -7,6 +7,8 @@ handles them all, their handlers need no lock.
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 import queue
 import time
 from collections.abc import Callable
@@ -26,7 +28,9 @@ class Actions:
     def __init__(self, name: str, on_error: Callable[[Exception], object]) -> None:
         self._on_error = on_error
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._due: list[tuple[float, Callable[[], object]]] = []
+        # A heap: (when, number, action). There may be thousands. The number keeps the order of equal times.
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
         self._last: Callable[[], object] | None = None
         self._thread = OwnThread(target=self._work, name=name)
 
@@ -39,7 +43,8 @@ class Actions:
 
     def call_later(self, delay_s: float, action: Callable[..., object], *arguments: Any) -> None:
         """Have the thread call an action after a delay."""
-        self._due.append((time.monotonic() + delay_s, partial(action, *arguments)))
+        called: Callable[[], object] = partial(action, *arguments)
+        heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._numbers), called))
 
     def end(self, last: Callable[[], object]) -> None:
         """Have the thread call a last action and then end. Wait until it has ended."""
@@ -52,13 +57,14 @@ class Actions:
         while True:
             # At each turn, first what is due, then one action of the inbox. Neither holds up the other.
             now = time.monotonic()
-            actions = [action for at, action in self._due if at <= now]
-            self._due = [(at, action) for at, action in self._due if at > now]
+            actions = []
+            while self._due and self._due[0][0] <= now:
+                actions.append(heapq.heappop(self._due)[2])
             timeout_s = None
             if actions:
                 timeout_s = 0.0
             elif self._due:
-                timeout_s = min(at for at, _ in self._due) - now
+                timeout_s = self._due[0][0] - now
             with contextlib.suppress(queue.Empty):
                 actions.append(self._inbox.get(timeout=timeout_s))
             for action in actions:

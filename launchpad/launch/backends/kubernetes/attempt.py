@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster
@@ -27,6 +27,8 @@ class PodAttempt(AttemptFacts):
         follower: The reader of its log, once the pod runs.
         is_read: True if its whole log was read.
         commands: The commands for its pod.
+        is_sending: True if the commands will be sent anyway, with all changes until then.
+        is_job_deleted: True if its Job was deleted.
         noted: The reason why its pod is pending, as reported to the user.
         state: The parts of the state that it has left for the next attempt.
         pieces: Kind of event → the pieces, by index, that have arrived. A large event takes several lines.
@@ -40,6 +42,8 @@ class PodAttempt(AttemptFacts):
     follower: LogFollower | None = None
     is_read: bool = False
     commands: PodCommands = field(default_factory=PodCommands)
+    is_sending: bool = False
+    is_job_deleted: bool = False
     noted: str = ""
     state: list[Chunk] = field(default_factory=list)
     pieces: dict[str, dict[int, Chunk]] = field(default_factory=dict)
@@ -59,18 +63,8 @@ class Jobs:
         """Create the attempt's Job, and Secrets with the state that the previous attempt has left."""
         parts = pod_input.packed(state) if state else []
         job = manifest.job(self._run, plan, attempt.number, len(parts))
-        template = job["spec"]["template"]
-        # The state directory is deleted with the pod, unless a patch has put a volume there.
-        volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
-        mounts = worker_container(template["spec"])["volumeMounts"]
-        state_volumes = [
-            volumes.get(mount["name"], ()) for mount in mounts if mount["mountPath"] == STATE
-        ]
-        carries = not self._run.mounts_state and all(
-            "emptyDir" in volume for volume in state_volumes
-        )
-        attempt.commands = replace(attempt.commands, carries=carries)
-        template["metadata"]["annotations"][names.COMMANDS] = attempt.commands.text()
+        annotations = job["spec"]["template"]["metadata"]["annotations"]
+        annotations[names.COMMANDS] = attempt.commands.text()
         for run_object in (*manifest.state(self._run, plan, attempt.number, parts), job):
             try:
                 self._cluster.create(run_object)
@@ -79,9 +73,26 @@ class Jobs:
                 if error.status != _EXISTS:
                     raise
 
+    def carries(self, plan: WorkerPlan) -> bool:
+        """Return True if a worker's state is deleted with its pod, and must be copied to the next attempt.
+
+        That is so unless a patch has put a volume there, or the run keeps state in one.
+        """
+        spec = manifest.job(self._run, plan, 1)["spec"]["template"]["spec"]
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        state_volumes = [
+            volumes.get(mount["name"], ())
+            for mount in worker_container(spec)["volumeMounts"]
+            if mount["mountPath"] == STATE
+        ]
+        return not self._run.mounts_state and all("emptyDir" in volume for volume in state_volumes)
+
     def delete(self, attempt: PodAttempt) -> None:
         """Delete the Job, and so its pod. If only the pod were deleted, the Job would replace it."""
-        self._cluster.delete("Job", names.job_name(self._run.name, attempt.worker, attempt.number))
+        if not attempt.is_job_deleted:
+            job = names.job_name(self._run.name, attempt.worker, attempt.number)
+            self._cluster.delete("Job", job)
+            attempt.is_job_deleted = True
 
     def send_commands(self, attempt: PodAttempt) -> None:
         """Write the attempt's commands into the annotation of its pod."""

@@ -1,6 +1,6 @@
 """The workers of one launch on a cluster.
 
-    supervisor ── start, stop, kill … ─▶ actions, in one thread ──▶ the cluster's API
+    supervisor ── start, stop, kill … ─▶ actions, in one thread ──▶ lanes ──▶ the cluster's API
     supervisor ◀── reports ─────────────────┘ ◀── informer: the states of pods
                                               ◀── followers: what pods write
 
@@ -26,9 +26,10 @@ from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.address_table import LocalAddressView
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.kubernetes import create_run, pod_messages, pod_status, termination
-from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError
+from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError, RetryWindow
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
 from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
+from launchpad.launch.backends.kubernetes.api.request_lanes import RequestLanes
 from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt, why_no_pod
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import names
@@ -62,6 +63,9 @@ _REPORT_S = 10.0
 
 _NO_POD_S = 5.0
 """Seconds that an attempt may have no pod before the reason is reported."""
+
+_AGAIN_S = 1.0
+"""The pause before the cluster is asked again to create a Job."""
 
 _JOIN_S = 5.0
 """How long to wait for threads with open connections."""
@@ -100,8 +104,10 @@ class KubernetesWorkers(Workers):
         self._view = LocalAddressView(self._keys)
         self._attempts: dict[str, PodAttempt] = {}
         self._followers: list[LogFollower] = []
+        self._worker_plans = {worker.name: worker for worker in plan.workers}
         self._by_label = {names.label(worker.name): worker.name for worker in plan.workers}
         self._gone: dict[str, str] = {}
+        self._group_carries: dict[str, bool] = {}
         self._states: dict[str, bytes] = {}
         self._stacks: dict[str, Stacks] = {}
         self._numbers = itertools.count(1)
@@ -111,7 +117,10 @@ class KubernetesWorkers(Workers):
         self._actions = Actions("launchpad-kubernetes", self._on_error)
         self._run = create_run.make(cluster, plan, run, settings, self._keys, submitter)
         self._jobs = Jobs(cluster, self._run)
-        self._terminator = Terminator(cluster, self._jobs, self._actions, report, self._end)
+        self._lanes = RequestLanes(partial(self._actions.do, self._on_error))
+        self._terminator = Terminator(
+            cluster, self._jobs, self._actions, self._lanes, report, self._end
+        )
         self._informer = PodInformer(
             cluster,
             f"{names.RUN}={self._run.name}",
@@ -187,22 +196,58 @@ class KubernetesWorkers(Workers):
 
     def _start(self, worker: str, number: int) -> None:
         before = self._attempts.get(worker)
-        commands = PodCommands(gone=dict(self._gone))
+        commands = PodCommands(carries=self._carries(worker), gone=dict(self._gone))
         attempt = PodAttempt(worker, number, commands=commands)
         self._attempts[worker] = attempt
-        try:
+        state = self._states.get(worker, b"")
+        self._create(attempt, before, state, RetryWindow())
+
+    def _create(
+        self, attempt: PodAttempt, before: PodAttempt | None, state: bytes, window: RetryWindow
+    ) -> None:
+        """Create the attempt's Job. If the cluster is busy or out of reach, try again for a minute."""
+        worker = self._worker_plans[attempt.worker]
+
+        def create() -> bool:
             # What is left of the previous attempt must not answer calls that are meant for this one.
             if before is not None:
                 self._jobs.delete(before)
                 if before.pod_name and not pod_status.is_over(before.pod):
                     self._cluster.delete("Pod", before.pod_name, grace_s=0)
-            self._jobs.create(attempt, self._plan.worker(worker), self._states.get(worker, b""))
-        except ClusterError as error:
-            cause = f"the cluster does not take its pod: {error}"
-            self._end(attempt, Outcome(worker, outcome.FAILED, "start", number, cause))
-        else:
-            self._actions.call_later(_NO_POD_S, self._report_no_pod, attempt)
-            self._actions.call_later(self._settings.pending_timeout_s, self._give_up, attempt)
+            self._jobs.create(attempt, worker, state)
+            return True
+
+        def request() -> None:
+            if attempt.is_over:
+                return
+            try:
+                is_created = window.call(create, otherwise=False)
+            except ClusterError as error:
+                self._actions.do(self._on_refused, attempt, str(error))
+            else:
+                self._actions.do(self._on_created if is_created else again, attempt)
+
+        def again(attempt: PodAttempt) -> None:
+            self._actions.call_later(_AGAIN_S, self._create, attempt, before, state, window)
+
+        self._lanes.add(attempt.worker, request)
+
+    def _on_refused(self, attempt: PodAttempt, why: str) -> None:
+        if not attempt.is_over:
+            cause = f"the cluster does not take its pod: {why}"
+            end = Outcome(attempt.worker, outcome.FAILED, "start", attempt.number, cause)
+            self._end(attempt, end)
+
+    def _on_created(self, attempt: PodAttempt) -> None:
+        self._actions.call_later(_NO_POD_S, self._report_no_pod, attempt)
+        self._actions.call_later(self._settings.pending_timeout_s, self._give_up, attempt)
+
+    def _carries(self, worker: str) -> bool:
+        """Return the `carries` of a worker's commands, which is the same in all of its group."""
+        group = self._worker_plans[worker].group
+        if group not in self._group_carries:
+            self._group_carries[group] = self._jobs.carries(self._worker_plans[worker])
+        return self._group_carries[group]
 
     def _on_pod(self, kind: str, pod: dict[str, Any]) -> None:
         labels = pod["metadata"]["labels"]
@@ -224,7 +269,7 @@ class KubernetesWorkers(Workers):
             self._terminator.send_commands(attempt, {})
         is_deleted = kind == "DELETED" or "deletionTimestamp" in pod["metadata"]
         if is_deleted and not attempt.was_deleted:
-            grace_s = names.grace_s(self._plan.worker(worker), self._run.grace_s)
+            grace_s = names.grace_s(self._worker_plans[worker], self._run.grace_s)
             self._terminator.on_deleted(attempt, grace_s)
         if pod_status.has_started(pod) and attempt.follower is None:
             log = LogWriter(
@@ -274,7 +319,7 @@ class KubernetesWorkers(Workers):
                 ip = attempt.pod["status"].get("podIP", "")
                 host = f"[{ip}]" if ":" in ip else ip
                 places = {}
-                for name, endpoint in self._plan.worker(attempt.worker).endpoints.items():
+                for name, endpoint in self._worker_plans[attempt.worker].endpoints.items():
                     scheme = "tcp:" if endpoint.startswith("tcp:") else ""
                     places[name] = f"{scheme}{host}:{endpoint.rpartition(':')[2]}"
                 self._view.follow(places)
@@ -327,7 +372,7 @@ class KubernetesWorkers(Workers):
         """End an attempt whose pod has not started."""
         if attempt.is_over or pod_status.has_started(attempt.pod):
             return
-        own = self._plan.worker(attempt.worker).resources
+        own = self._worker_plans[attempt.worker].resources
         request = own.asked()
         defaults = defaults_for(own, self._settings)
         if defaults:
@@ -372,7 +417,7 @@ class KubernetesWorkers(Workers):
 
     def _end(self, attempt: PodAttempt, end: Outcome) -> None:
         attempt.is_over = True
-        own = self._plan.worker(attempt.worker).endpoints
+        own = self._worker_plans[attempt.worker].endpoints
         self._view.follow(dict.fromkeys(own, ""))
         self._report(Ended(end))
 
@@ -386,6 +431,7 @@ class KubernetesWorkers(Workers):
 
     def _close(self) -> None:
         self._view.close()
+        self._lanes.close()
         ended_pods = {a.pod_name for a in self._attempts.values() if a.reported is not None}
         try:
             termination.remove(self._cluster, self._run.name, ended_pods)

@@ -21,6 +21,7 @@ from launchpad import outcome
 from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.kubernetes import pod_status
 from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError, Unreachable
+from launchpad.launch.backends.kubernetes.api.request_lanes import RequestLanes
 from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.outcome import Outcome
@@ -48,6 +49,8 @@ change. By itself, the kubelet checks again only after a minute or two."""
 class Terminator:
     """The means to end the attempts of a launch. Call its methods in the thread of the actions.
 
+    Requests go into the lane of their worker.
+
     Args:
         end: Called with an attempt that has ended without a report of its pod, and with the attempt's
             outcome.
@@ -58,12 +61,14 @@ class Terminator:
         cluster: Cluster,
         jobs: Jobs,
         actions: Actions,
+        lanes: RequestLanes,
         report: Callable[[Event], None],
         end: Callable[[PodAttempt, Outcome], None],
     ) -> None:
         self._cluster = cluster
         self._jobs = jobs
         self._actions = actions
+        self._lanes = lanes
         self._report = report
         self._end = end
 
@@ -94,10 +99,10 @@ class Terminator:
             is_deleted = attempt.asked and not (commands.restarts or commands.kill)
             if attempt.commands == commands and not is_deleted and not attempt.is_over:
                 attempt.commands = replace(commands, repeats=commands.repeats + 1)
-                self._retry(attempt, partial(self._jobs.send_commands, attempt))
+                self._send(attempt)
 
         if attempt.pod_name and not attempt.is_over:
-            self._retry(attempt, partial(self._jobs.send_commands, attempt))
+            self._send(attempt)
             self._actions.call_later(_REPEAT_S, resend)
 
     def on_deleted(self, attempt: PodAttempt, grace_s: float) -> None:
@@ -124,15 +129,32 @@ class Terminator:
         if not attempt.is_over:
             self._end(attempt, Outcome(attempt.worker, outcome.LOST, "run", attempt.number, why))
 
-    def _delete(self, attempt: PodAttempt) -> None:
-        def delete() -> None:
-            self._jobs.delete(attempt)
-            if not attempt.pod_name:
-                why = "stopped before it had a pod"
-                end = Outcome(attempt.worker, outcome.STOPPED, "start", attempt.number, why)
-                self._end(attempt, end)
+    def _send(self, attempt: PodAttempt) -> None:
+        """Send the commands, unless they wait to be sent already: then one request sends all of them."""
 
-        self._retry(attempt, delete)
+        def send() -> None:
+            # Before the commands are read. So commands that are added now are either read, or sent again.
+            attempt.is_sending = False
+            try:
+                self._jobs.send_commands(attempt)
+            except ClusterError as error:
+                attempt.is_sending = error.is_retryable
+                raise
+
+        if not attempt.is_sending:
+            attempt.is_sending = True
+            self._retry(attempt, send)
+
+    def _delete(self, attempt: PodAttempt) -> None:
+        def end() -> None:
+            if not attempt.pod_name and not attempt.is_over:
+                why = "stopped before it had a pod"
+                self._end(
+                    attempt,
+                    Outcome(attempt.worker, outcome.STOPPED, "start", attempt.number, why),
+                )
+
+        self._retry(attempt, partial(self._jobs.delete, attempt), end)
 
     def _end_pod(self, attempt: PodAttempt) -> None:
         if not attempt.is_over:
@@ -143,17 +165,42 @@ class Terminator:
             later(_ABANDONED_S, self.mark_lost, attempt, why)
             self._delete(attempt)
 
-    def _retry(self, attempt: PodAttempt, call: Callable[[], object]) -> None:
-        """Call the cluster. If it is out of reach, call again later, until the attempt has ended."""
+    def _retry(
+        self,
+        attempt: PodAttempt,
+        call: Callable[[], object],
+        then: Callable[[], object] | None = None,
+    ) -> None:
+        """Call the cluster. If it is out of reach, call again later, until the attempt has ended.
+
+        Args:
+            then: Called in the thread of the actions when the cluster has taken the request.
+        """
+        if not attempt.is_over:
+            self._lanes.add(attempt.worker, partial(self._try, attempt, call, then))
+
+    def _try(
+        self,
+        attempt: PodAttempt,
+        call: Callable[[], object],
+        then: Callable[[], object] | None,
+    ) -> None:
+        # The attempt may have ended since the request came into its lane.
         if attempt.is_over:
             return
         try:
             call()
         except ClusterError as error:
             if error.is_retryable:
-                self._actions.call_later(_AGAIN_S, self._retry, attempt, call)
+                self._actions.do(self._retry_later, attempt, call, then)
             elif error.status != 404:
                 self._report(WorkerNote(attempt.worker, f"the cluster refuses: {error}"))
+        else:
+            if then is not None:
+                self._actions.do(then)
+
+    def _retry_later(self, *arguments: Any) -> None:
+        self._actions.call_later(_AGAIN_S, self._retry, *arguments)
 
 
 _GONE_S = 30.0

@@ -34,8 +34,13 @@ _RETRYABLE = (0, 429, 500, 502, 503, 504)
 
 _UNREACHABLE_S = 60.0
 _ANSWER_S = 30.0
-_SILENCE_S = 60.0
-"""Seconds without a line after which a log is requested again: a proxy may have dropped the connection."""
+_SILENCE_S = 600.0
+"""Seconds without a line after which a log is requested again, in case a proxy reads no more from its own
+connection. There is a request for each pod, so they should be rare."""
+
+_KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Options by which a kernel notices within a minute that a connection is dead, and by which proxies and
+firewalls see that a silent connection is in use. Not every system has all of them."""
 
 _WATCH_S = 240
 """How long the server keeps a watch open. After that, another watch continues at the same version."""
@@ -396,7 +401,17 @@ def _make_client() -> tuple[Any, str]:
     for name in ("ca_certs", "ca_cert_data", "cert_file", "key_file"):
         pool_options.pop(name, None)
     pool_options["ssl_context"] = ssl_context
+    pool_options["socket_options"] = _socket_options()
     return api_client, namespace
+
+
+def _socket_options() -> list[tuple[int, int, int]]:
+    available = {name: value for name, value in _KEEPALIVE.items() if hasattr(socket, name)}
+    return [
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        *((socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in available.items()),
+    ]
 
 
 class _SharedSslContext(ssl.SSLContext):

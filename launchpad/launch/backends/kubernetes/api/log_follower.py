@@ -6,9 +6,10 @@ messages of the pod      ──▶ reports
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import re
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,12 @@ from launchpad.launch.backends.kubernetes.api.client import Cluster
 from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.runtime.events import Ended
 
-_AGAIN_S = 0.5
+_log = logging.getLogger("launchpad.kubernetes")
+
+_SOON_S = 0.5
+_LATE_S = 5.0
+"""Seconds until a log is read again: at first, and after many failures. There may be 1,000 followers."""
+
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")
 
 
@@ -54,6 +60,7 @@ class LogFollower:
         last = ""
         n_last = 0
         is_last_try = False
+        pause_s = _SOON_S
         try:
             while not is_last_try:
                 # Check this before the log is read. Then this read includes everything that the pod printed
@@ -62,18 +69,19 @@ class LogFollower:
                 # A log continues from a full second, and lines may share a timestamp. Skip the known ones.
                 begun_at = last
                 n_known = n_last
+                began = time.monotonic()
                 # The cluster may be out of reach, not find the log, or send nonsense. While there is a pod,
                 # try again.
-                with contextlib.suppress(Exception):
+                try:
                     for line in self._cluster.log(self._pod, last):
-                        time, text = split_timestamp(line)
-                        if not time or time < begun_at:
+                        stamp, text = split_timestamp(line)
+                        if not stamp or stamp < begun_at:
                             continue
-                        if time == begun_at and n_known:
+                        if stamp == begun_at and n_known:
                             n_known -= 1
                             continue
-                        n_last = n_last + 1 if time == last else 1
-                        last = time
+                        n_last = n_last + 1 if stamp == last else 1
+                        last = stamp
                         report = pod_messages.report_in(text)
                         if report is None:
                             self._log.write_bytes(pod_messages.unescaped(text) + b"\n")
@@ -81,8 +89,14 @@ class LogFollower:
                         self._on_report(report)
                         if isinstance(report, Ended):
                             return
+                except Exception as error:
+                    _log.debug("the log of %s: %s; again in %.2f s", self._pod, error, pause_s)
+                # A log that could be read for a while has not failed again.
+                if time.monotonic() - began > _LATE_S:
+                    pause_s = _SOON_S
                 if not is_last_try:
-                    self.is_over.wait(_AGAIN_S)
+                    self.is_over.wait(pause_s)
+                    pause_s = min(_LATE_S, 2 * pause_s)
         finally:
             self._log.close()
             self._on_end()

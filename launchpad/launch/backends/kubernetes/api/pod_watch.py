@@ -79,7 +79,8 @@ class PodInformer:
                     self._note(f"the cluster does not answer: {error}; trying again")
                 self._pause_s = min(_LATE_S, max(_SOON_S, 2 * self._pause_s))
 
-    def _handle(self, kind: str, pod: dict[str, Any]) -> None:
+    def _handle(self, kind: str, whole_pod: dict[str, Any]) -> None:
+        pod = essentials(whole_pod)
         uid = pod["metadata"]["uid"]
         self._known[uid] = pod
         if kind == "DELETED":
@@ -90,3 +91,18 @@ class PodInformer:
         if self._pause_s:
             self._note("the cluster answers again")
         self._pause_s = 0.0
+
+
+def essentials(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod without what the launcher never reads: most of its spec, and the cluster's own notes.
+
+    As dicts, a whole pod takes 100 kB, and there may be thousands.
+    """
+    spec = pod.get("spec", {})
+    containers = [
+        {key: container[key] for key in ("name", "resources") if key in container}
+        for container in spec.get("containers", ())
+    ]
+    metadata = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
+    short_spec = {"containers": containers, "nodeName": spec.get("nodeName", "")}
+    return {"metadata": metadata, "spec": short_spec, "status": pod.get("status", {})}
