@@ -30,7 +30,7 @@ KUBERNETES = [
     "pod pod_status",
     "create_run",
     "attempt",
-    "termination",
+    "missing_pods termination",
     "pod_workers",
     "detached",
     "backend",

@@ -80,7 +80,8 @@ class FakeCluster:
                 event = {"type": "Warning", "reason": "FailedCreate", "message": self.no_pods}
                 owner = {"kind": "Job", "name": name, "uid": made["metadata"]["uid"]}
                 metadata = {"name": f"{name}-event", "ownerReferences": [owner]}
-                self._add({"kind": "Event", "metadata": metadata, **event})
+                about = {"involvedObject": {"kind": "Job", "name": name}}
+                self._add({"kind": "Event", "metadata": metadata, **event, **about})
             elif kind == "Job":
                 self._add(self._pod_of(made))
             return copy.deepcopy(made)
@@ -132,10 +133,12 @@ class FakeCluster:
             found = [o for (k, _), o in self.objects.items() if k == kind and _fits(o, selector)]
             return copy.deepcopy(found), str(self._version)
 
-    def events(self, kind: str, name: str) -> Sequence[Manifest]:
-        """Those among the objects: `cluster.objects["Event", "e"] = {"reason": …, "message": …}`."""
+    def warnings(self, kind: str, name: str = "") -> Sequence[Manifest]:
+        """Those about Jobs that get no pods."""
         self._request("list", "Event")
-        return [copy.deepcopy(o) for (k, _), o in self.objects.items() if k == "Event"]
+        with self._changed:
+            found = [copy.deepcopy(o) for (k, _), o in self.objects.items() if k == "Event"]
+        return [event for event in found if name in ("", event["involvedObject"]["name"])]
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
         """What happens to them, until the connection is cut."""
@@ -379,9 +382,9 @@ class Account:
         self._use("list", kind)
         return self._cluster.list(kind, selector)
 
-    def events(self, kind: str, name: str) -> Sequence[Manifest]:
+    def warnings(self, kind: str, name: str = "") -> Sequence[Manifest]:
         self._use("list", "Event")
-        return self._cluster.events(kind, name)
+        return self._cluster.warnings(kind, name)
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
         self._use("watch", kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes import pod_workers, termination
+from launchpad.launch.backends.kubernetes import missing_pods, pod_workers, termination
 from launchpad.launch.backends.kubernetes.api import log_follower
 from launchpad.launch.backends.kubernetes.api.client import Cluster
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
@@ -21,6 +22,7 @@ from launchpad.launch.backends.kubernetes.api.pod_watch import essentials
 from launchpad.launch.backends.kubernetes.api.request_lanes import RequestLanes
 from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.launch.logs.rotation import Rotation
+from launchpad.launch.output.printer import Output
 from launchpad.outcome import STOPPED, SUCCEEDED, Outcome
 from launchpad.runtime.events import Ended
 from tests import nodes
@@ -159,6 +161,33 @@ def test_pods_are_told_of_many_that_are_gone_by_few_requests(
         until(lambda: set(commands_of(cluster, told).gone) == set(servers))
 
         assert cluster.requests["patch", "Pod"] <= 3
+
+
+def test_why_many_workers_have_no_pod_is_asked_and_told_for_all_of_them_together(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(Output, "note", lambda self, text, **_: notes.append(text))
+    monkeypatch.setattr(missing_pods, "_NO_POD_S", 1.0)
+    cluster.no_pods = "no quota"
+    program = lp.Program("fake")
+    with program.group("loop"):
+        for _ in range(30):
+            program.add_node(lp.PyClassNode(nodes.Loop))
+
+    def told() -> list[int]:
+        """Return the numbers of workers that the notes are about."""
+        found = (
+            re.search(r"(?:and (\d+) others have| has) no pod yet: .*no quota", n) for n in notes
+        )
+        return [1 + int(match[1] or 0) for match in found if match]
+
+    with launched(cluster, program):
+        until(lambda: sum(told()) == 30)
+
+    # Not all Jobs are created at the same moment.
+    assert len(told()) <= 3
+    assert cluster.requests["list", "Event"] <= 3
 
 
 def test_a_launcher_keeps_of_a_pod_only_what_it_reads() -> None:

@@ -15,7 +15,13 @@ import pytest
 import launchpad as lp
 from launchpad import outcome
 from launchpad.launch.backends.backend import Workers
-from launchpad.launch.backends.kubernetes import pod_messages, pod_status, pod_workers, termination
+from launchpad.launch.backends.kubernetes import (
+    missing_pods,
+    pod_messages,
+    pod_status,
+    pod_workers,
+    termination,
+)
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
 from launchpad.launch.backends.kubernetes.pod_inputs import archives
 from launchpad.launch.backends.kubernetes.pod_workers import KubernetesWorkers
@@ -237,7 +243,7 @@ def test_where_a_quota_refuses_a_pod_the_setting_for_it_is_named(
     cause: str,
     hint: str,
 ) -> None:
-    monkeypatch.setattr(pod_workers, "_NO_POD_S", 0.1)
+    monkeypatch.setattr(missing_pods, "_NO_POD_S", 0.1)
     cluster.no_pods = refusal
     with launched(cluster, pending_timeout_s=pending_timeout_s) as running:
         with pytest.raises(lp.ProgramFailed, match=cause) as refused:
@@ -458,7 +464,7 @@ def test_why_a_job_got_no_pod_is_told_while_it_waits_and_at_the_end(
 ) -> None:
     noted: list[str] = []
     monkeypatch.setattr(Output, "note", lambda self, text, **_: noted.append(text))
-    monkeypatch.setattr(pod_workers, "_NO_POD_S", 0.2)
+    monkeypatch.setattr(missing_pods, "_NO_POD_S", 0.2)
     cluster.no_pods = "no quota"
     with (
         launched(cluster, pending_timeout_s=1) as running,

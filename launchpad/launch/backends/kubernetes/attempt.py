@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster
+from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, Manifest
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import STATE, Run
@@ -102,9 +103,19 @@ class Jobs:
 
 def why_no_pod(cluster: Cluster, job: str) -> str:
     """Return the cluster's last warning, if any, about why it creates no pod: a quota or a webhook, say."""
-    events = cluster.events("Job", job)
-    warnings = [
-        event for event in events if event.get("type") == "Warning" and event.get("message")
-    ]
+    return _reasons(cluster.warnings("Job", job)).get(job, NO_REASON)
+
+
+def why_no_pods(cluster: Cluster) -> dict[str, str]:
+    """Return the cluster's last warning about each Job that it has warned about."""
+    return _reasons(cluster.warnings("Job"))
+
+
+def _reasons(events: Iterable[Manifest]) -> dict[str, str]:
+    """Return the last warning about each object, by the object's name."""
+    warnings = [event for event in events if event.get("message")]
     warnings.sort(key=lambda event: str(event.get("lastTimestamp")))
-    return f"{warnings[-1].get('reason', '')}: {warnings[-1]['message']}" if warnings else NO_REASON
+    return {
+        warning["involvedObject"]["name"]: f"{warning.get('reason', '')}: {warning['message']}"
+        for warning in warnings
+    }

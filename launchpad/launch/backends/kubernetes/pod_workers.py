@@ -30,10 +30,11 @@ from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterErro
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
 from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
 from launchpad.launch.backends.kubernetes.api.request_lanes import RequestLanes
-from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt, why_no_pod
+from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import defaults_for
+from launchpad.launch.backends.kubernetes.missing_pods import MissingPods
 from launchpad.launch.backends.kubernetes.pod_inputs import archives
 from launchpad.launch.backends.kubernetes.pod_messages import Chunk, PodCommands, Stacks
 from launchpad.launch.backends.kubernetes.settings import Settings
@@ -60,9 +61,6 @@ _LOG_S = 5.0
 
 _REPORT_S = 10.0
 """How long the cluster may take to report how a pod has ended, after the pod has sent its last message."""
-
-_NO_POD_S = 5.0
-"""Seconds that an attempt may have no pod before the reason is reported."""
 
 _AGAIN_S = 1.0
 """The pause before the cluster is asked again to create a Job."""
@@ -120,6 +118,9 @@ class KubernetesWorkers(Workers):
         self._lanes = RequestLanes(partial(self._actions.do, self._on_error))
         self._terminator = Terminator(
             cluster, self._jobs, self._actions, self._lanes, report, self._end
+        )
+        self._missing_pods = MissingPods(
+            cluster, self._run.name, self._actions, report, self._give_up
         )
         self._informer = PodInformer(
             cluster,
@@ -239,7 +240,7 @@ class KubernetesWorkers(Workers):
             self._end(attempt, end)
 
     def _on_created(self, attempt: PodAttempt) -> None:
-        self._actions.call_later(_NO_POD_S, self._report_no_pod, attempt)
+        self._missing_pods.expect(attempt)
         self._actions.call_later(self._settings.pending_timeout_s, self._give_up, attempt)
 
     def _carries(self, worker: str) -> bool:
@@ -353,21 +354,6 @@ class KubernetesWorkers(Workers):
             lost = pod_messages.lost_result(attempt.worker, attempt.number, list(pieces.values()))
             self._report(lost)
 
-    def _report_no_pod(self, attempt: PodAttempt) -> None:
-        if not attempt.is_over and not attempt.pod_name:
-            worker = attempt.worker
-            why = self._why_no_pod(attempt)
-            self._report(WorkerNote(worker, f"{worker} has no pod yet: {why}"))
-            if pod_status.can_have_no_pod(why):
-                self._give_up(attempt)
-
-    def _why_no_pod(self, attempt: PodAttempt) -> str:
-        job = names.job_name(self._run.name, attempt.worker, attempt.number)
-        try:
-            return why_no_pod(self._cluster, job)
-        except ClusterError as error:
-            return str(error)
-
     def _give_up(self, attempt: PodAttempt) -> None:
         """End an attempt whose pod has not started."""
         if attempt.is_over or pod_status.has_started(attempt.pod):
@@ -385,7 +371,7 @@ class KubernetesWorkers(Workers):
                 f"{sum(w.resources.gpus for w in of_all):g}",
             )
             request = f"{request}, and its program for {total}"
-        why = "" if attempt.pod_name else self._why_no_pod(attempt)
+        why = "" if attempt.pod_name else self._missing_pods.why(attempt)
         max_wait_s = self._settings.pending_timeout_s
         end = pod_status.not_begun(attempt, attempt.pod, request, max_wait_s, why)
         self._terminator.delete_job(attempt)

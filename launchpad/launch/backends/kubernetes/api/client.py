@@ -181,12 +181,13 @@ class Cluster:
         answer = self._call("GET", kind, query={"labelSelector": selector})
         return answer["items"] or [], answer["metadata"]["resourceVersion"]
 
-    def events(self, kind: str, name: str) -> Sequence[Manifest]:
-        """Return the Events about an object, in no particular order."""
-        about = f"involvedObject.kind={kind},involvedObject.name={name}"
-        events: Sequence[Manifest] = self._call("GET", "Event", query={"fieldSelector": about})[
-            "items"
-        ]
+    def warnings(self, kind: str, name: str = "") -> Sequence[Manifest]:
+        """Return the Events that warn about an object, or about all objects of this kind, in any order."""
+        about = f"type=Warning,involvedObject.kind={kind}"
+        if name:
+            about += f",involvedObject.name={name}"
+        answer = self._call("GET", "Event", query={"fieldSelector": about})
+        events: Sequence[Manifest] = answer["items"] or ()
         return events
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
