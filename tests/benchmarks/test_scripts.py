@@ -136,6 +136,19 @@ def test_answers_and_stops_are_measured_on_kubernetes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.kubernetes  # it starts an API server itself
+@pytest.mark.timeout(DEADLINE_S + 60)
+def test_a_launcher_of_many_pods_is_measured_and_survives_an_api_server(tmp_path: Path) -> None:
+    path = tmp_path / "pods.json"
+
+    run("benchmarks/pods.py", "--quick", f"--json={path}", ok=(0, 1))
+
+    measured = json.loads(path.read_text())["pods"]
+    assert 2 <= measured["10"]["requests_per_pod"] <= 8
+    assert measured["20"]["ended_by_outage"] == 0
+
+
+@pytest.mark.slow
 @pytest.mark.endurance
 @pytest.mark.timeout(DEADLINE_S + 60)
 def test_every_figure_that_a_promise_is_about_is_in_the_reports_or_its_contender_is_missing(

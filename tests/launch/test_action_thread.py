@@ -80,3 +80,19 @@ def test_after_an_action_that_raises_the_next_one_is_called() -> None:
 
     assert errors == [error]
     assert called == ["the last"]
+
+
+def test_delayed_actions_are_called_by_their_time_and_equal_ones_in_order(actions: Actions) -> None:
+    called: list[str] = []
+    is_done = threading.Event()
+
+    def delay() -> None:
+        actions.call_later(0.1, is_done.set)
+        actions.call_later(0.05, called.append, "second")
+        for i in range(100):
+            actions.call_later(0.0, called.append, f"first {i}")
+
+    actions.do(delay)
+
+    assert is_done.wait(DEADLINE_S)
+    assert called == [*(f"first {i}" for i in range(100)), "second"]
