@@ -15,6 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+import yaml
+
 from benchmarks.harness.processes import ROOT, wait_until
 
 LAUNCHER = "launcher"
@@ -34,7 +36,6 @@ _AUDIT_POLICY = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata", "users": [LAUNCHER]}, {"level": "None"}],
 }
-"""JSON is YAML, which is what the API server reads."""
 
 
 def find_binaries() -> Path:
@@ -96,7 +97,7 @@ class ControlPlane:
             "current-context": "c",
         }
         path = self._folder / f"{user}.kubeconfig"
-        path.write_text(json.dumps(config))
+        path.write_text(yaml.safe_dump(config))
         return str(path)
 
     def start_api_server(self) -> None:
@@ -135,7 +136,7 @@ class ControlPlane:
         self.url = f"https://127.0.0.1:{api}"
         files = {
             "tokens.csv": "".join(f"{user},{user},{user},system:masters\n" for user in USERS),
-            "audit.json": json.dumps(_AUDIT_POLICY),
+            "audit.yaml": yaml.safe_dump(_AUDIT_POLICY),
         }
         for name, text in files.items():
             (self._folder / name).write_text(text)
@@ -160,7 +161,7 @@ class ControlPlane:
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-account-issuer=https://kubernetes.default.svc",
-            f"--audit-policy-file={self._folder / 'audit.json'}",
+            f"--audit-policy-file={self._folder / 'audit.yaml'}",
             f"--audit-log-path={self._folder / 'audit.log'}",
             "--audit-log-maxsize=10000",
         )

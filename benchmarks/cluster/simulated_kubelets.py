@@ -80,9 +80,10 @@ class Api:
     def _request(self, method: str, path: str, body: Any, **options: Any) -> Any:
         content = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"Authorization": f"Bearer {KUBELETS}", "Content-Type": content}
-        data = None if body is None else json.dumps(body)
         options = {"timeout": 30, "retries": False, **options}
-        return self._pool.request(method, self._url + path, body=data, headers=headers, **options)
+        if body is not None:
+            options["json"] = body
+        return self._pool.request(method, self._url + path, headers=headers, **options)
 
 
 class PodLog:

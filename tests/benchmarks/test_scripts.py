@@ -145,7 +145,7 @@ def test_a_launcher_of_many_pods_is_measured_and_survives_an_api_server(tmp_path
 
     measured = json.loads(path.read_text())["pods"]
     assert 2 <= measured["10"]["requests_per_pod"] <= 8
-    assert measured["20"]["ended_by_outage"] == 0
+    assert measured["20"]["outage"]["n_ended"] == 0
 
 
 @pytest.mark.slow
