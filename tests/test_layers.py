@@ -30,7 +30,7 @@ KUBERNETES = [
     "pod pod_status",
     "create_run",
     "attempt",
-    "missing_pods termination",
+    "missing_pods open_files termination",
     "pod_workers",
     "detached",
     "backend",

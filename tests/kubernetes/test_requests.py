@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 import yaml
 
 import launchpad as lp
-from launchpad.launch.backends.kubernetes import missing_pods, pod_workers, termination
+from launchpad.launch.backends.kubernetes import missing_pods, open_files, pod_workers, termination
 from launchpad.launch.backends.kubernetes.api import log_follower
 from launchpad.launch.backends.kubernetes.api.client import Cluster
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
@@ -230,6 +231,36 @@ def test_logs_that_cannot_be_read_are_asked_for_less_and_less_often(
 
     pauses = [message.rpartition("again in ")[2] for message in caplog.messages[:7]]
     assert pauses == ["0.01 s", "0.02 s", "0.04 s", "0.08 s", "0.16 s", "0.20 s", "0.20 s"]
+
+
+@pytest.fixture
+def few_open_files() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1000, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.usefixtures("few_open_files")
+def test_a_launcher_of_many_pods_may_open_more_files() -> None:
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+    open_files.make_room(100)
+    few = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_files.make_room(500)
+    many = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    assert few == (1000, hard_limit)
+    assert many == (1256, hard_limit)
+
+
+def test_more_pods_than_the_launcher_may_open_files_for_are_refused_with_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (512, 1024))
+
+    with pytest.raises(lp.LaunchError, match="1,000 pods need 2,256 open files .* here is 1,024"):
+        open_files.make_room(1000)
 
 
 class Silent(BaseHTTPRequestHandler):

@@ -25,7 +25,13 @@ from launchpad.courier import formatting
 from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.address_table import LocalAddressView
 from launchpad.launch.backends.backend import Workers
-from launchpad.launch.backends.kubernetes import create_run, pod_messages, pod_status, termination
+from launchpad.launch.backends.kubernetes import (
+    create_run,
+    open_files,
+    pod_messages,
+    pod_status,
+    termination,
+)
 from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError, RetryWindow
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
 from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
@@ -112,6 +118,7 @@ class KubernetesWorkers(Workers):
         # Held while `_stacks` is read or changed: the actions' thread adds stacks, and other threads wait for
         # them.
         self._has_stacks = threading.Condition()
+        open_files.make_room(len(plan.workers))
         self._actions = Actions("launchpad-kubernetes", self._on_error)
         self._run = create_run.make(cluster, plan, run, settings, self._keys, submitter)
         self._jobs = Jobs(cluster, self._run)
