@@ -259,7 +259,7 @@ def test_more_pods_than_the_launcher_may_open_files_for_are_refused_with_the_lim
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (512, 1024))
 
-    with pytest.raises(lp.LaunchError, match="1,000 pods need 2,256 open files .* here is 1,024"):
+    with pytest.raises(lp.LaunchError, match=r"1,000 pods need 2,256 open files .* here is 1,024"):
         open_files.make_room(1000)
 
 
