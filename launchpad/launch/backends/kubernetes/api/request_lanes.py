@@ -76,7 +76,7 @@ class RequestLanes:
                 # Whatever the error is, the thread must not end: others wait for their requests.
                 self._on_error(error)
             with self._changed:
-                # Only now, so that no other thread has sent the next one meanwhile.
+                # Remove it only now. Until then, no other thread may send the next one.
                 lane.popleft()
                 if lane:
                     self._ready.append(worker)
