@@ -141,7 +141,9 @@ def test_answers_and_stops_are_measured_on_kubernetes(tmp_path: Path) -> None:
 def test_a_launcher_of_many_pods_is_measured_and_survives_an_api_server(tmp_path: Path) -> None:
     path = tmp_path / "pods.json"
 
-    run("benchmarks/pods.py", "--quick", f"--json={path}", ok=(0, 1))
+    printed = run("benchmarks/pods.py", "--quick", f"--json={path}", ok=(0, 1, 3))
+    if "no Kubernetes cluster here" in printed:
+        pytest.skip(printed)
 
     measured = json.loads(path.read_text())["pods"]
     assert 2 <= measured["10"]["requests_per_pod"] <= 8

@@ -137,6 +137,21 @@ def test_a_job_is_created_once_the_cluster_answers_again(
         until(lambda: (running.status()[0].state, running.status()[0].attempt) == ("running", 2))
 
 
+def test_a_worker_that_is_stopped_before_its_job_could_be_created_gets_none(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_workers, "_AGAIN_S", 0.02)
+    cluster.busy.add(("create", "Job"))
+
+    with launched(cluster) as running:
+        until(lambda: cluster.requests["create", "Job"] > 3)
+        running.stop()
+        cluster.busy.clear()
+
+    assert running.status()[0].state == "stopped"
+    assert not [name for kind, name in cluster.objects if kind in ("Job", "Pod")]
+
+
 def test_pods_are_told_of_many_that_are_gone_by_few_requests(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

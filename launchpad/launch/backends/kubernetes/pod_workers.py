@@ -226,7 +226,8 @@ class KubernetesWorkers(Workers):
             return True
 
         def request() -> None:
-            if attempt.is_over:
+            # If it was asked to stop, its Job may have been deleted already, and must not come after that.
+            if attempt.is_over or attempt.asked:
                 return
             try:
                 is_created = window.call(create, otherwise=False)
