@@ -23,7 +23,7 @@ from tests.hosts.host_process import HostProcess
 from tests.hosts.network import Network
 from tests.hosts.users import path_on
 
-END_S = 30.0
+_STOP_S = 30.0
 """How long callers may take to end their calls when all faults are over."""
 
 _SETTLE_S = 5.0
@@ -98,9 +98,9 @@ class Pair:
         assert self._caller.stdin is not None
         self._caller.stdin.close()
         try:
-            self._caller.wait(END_S)
+            self._caller.wait(_STOP_S)
         except subprocess.TimeoutExpired:
-            print(f"callers on {self.caller_host} did not end within {END_S:g} s")
+            print(f"callers on {self.caller_host} did not end within {_STOP_S:g} s")
         self._caller.kill()
         self._caller.wait()
         self._server.kill()
