@@ -95,16 +95,13 @@ class Pair:
 
     def stop(self) -> None:
         """Let the callers end their calls. Those that hang are left without an end."""
-        assert self._caller.stdin is not None
-        self._caller.stdin.close()
-        try:
-            self._caller.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            print(f"callers on {self.caller_host} did not end within {_STOP_S:g} s")
-        self._caller.kill()
-        self._caller.wait()
-        self._server.kill()
-        self._server.wait()
+        with self._server, self._caller:
+            assert self._caller.stdin is not None
+            self._caller.stdin.close()
+            try:
+                self._caller.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                print(f"callers on {self.caller_host} did not end within {_STOP_S:g} s")
 
     def history(self) -> PairHistory:
         """Read both hosts' records."""
