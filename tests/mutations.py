@@ -269,7 +269,7 @@ MUTATIONS = (
     Mutation(
         "a peer is cut off although our own cable is out, so that the kernel repeats nothing",
         "courier/transport/peer_liveness.py",
-        "unanswered = max(unanswered, info.timeouts)",
+        "unanswered = max(unanswered, info.timeouts - self._timeouts)",
         "unanswered = max(unanswered, 0)",
         "tests/courier/test_tcp.py",
     ),

@@ -224,6 +224,8 @@ def test_a_connection_is_stale_if_closed_or_with_unexpected_bytes(idle_pair, act
         ([(400, 0, 0, 0), (2900, 1, 0, 1), (300, 2, 0, 0), (2900, 3, 0, 1)], [False] * 4),
         # Its window is full.
         ([(400, 0, 0, 0), (2500, 0, 1, 0), (3000, 0, 2, 0)], [False] * 2 + [True]),
+        # It answers, though with nothing new, and is not asked after that.
+        ([(400, 0, 0, 0), (1900, 3, 0, 3), (300, 4, 0, 4), (2800, 4, 0, 4)], [False] * 4),
         # Our own cable is out, so the kernel doesn't repeat anything.
         ([(400, 0, 0, 0), (1900, 1, 0, 2), (2500, 1, 0, 3)], [False] * 2 + [True]),
     ],

@@ -31,7 +31,7 @@ class Info(NamedTuple):
     probes: int  # probes of a closed window or a silent peer, since the last acknowledgement
     last_ack_ms: int  # time since the last acknowledgement
     repeats: int  # segments that were sent again so far
-    timeouts: int  # times that an acknowledgement was overdue, since the last one
+    timeouts: int  # times in a row that an acknowledgement was overdue, since one acknowledged something
 
 
 class PeerSilence:
@@ -40,7 +40,9 @@ class PeerSilence:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = weakref.ref(sock)
         self._checked_at = time.monotonic()
-        self._repeats = 0  # repeats up to this number may have been acknowledged
+        # Repeats and timeouts up to these numbers came before the last acknowledgement.
+        self._repeats = 0
+        self._timeouts = 0
 
     def check(self, now: float) -> bool:
         """Cut the connection if the peer has vanished. Return False once the socket is closed."""
@@ -59,10 +61,12 @@ class PeerSilence:
     def is_dead(self, info: Info, since_last_check_ms: float) -> bool:
         if info.last_ack_ms <= since_last_check_ms:
             self._repeats = info.repeats
+            # Only an acknowledgement of something new sets this counter to 0 again.
+            self._timeouts = info.timeouts
         unanswered = info.repeats - self._repeats + info.probes
         # If this host's own cable is out, the kernel has forgotten the peer's hardware address, and keeps the
         # first segment until it knows that again. It repeats no segment that it still keeps.
-        unanswered = max(unanswered, info.timeouts)
+        unanswered = max(unanswered, info.timeouts - self._timeouts)
         return info.last_ack_ms >= SILENT_MS and unanswered >= _UNANSWERED
 
 

@@ -31,8 +31,9 @@ _LOOK_S = 0.25
 _SILENT_S = 60.0
 """How long squeue may say nothing about the job before the user is told."""
 
-_LEFT_BEHIND_S = 3600.0
-"""The age of a run's folder from which on no launcher uses it. A launcher marks it every few seconds."""
+_LEFT_BEHIND_S = 7 * 24 * 3600.0
+"""The age of a run's folder from which on no launcher uses it. A launcher marks it every few seconds, unless
+it is stopped or suspended. Its job may wait in the queue all the same, and needs the folder."""
 
 _SHOWN_LINES = 20
 
