@@ -38,10 +38,16 @@ _NODE = [
     "--include-log-monitor=false",
     "--disable-usage-stats",
 ]
-_HEAD = ["--head", f"--port={PORT}", "--include-dashboard=false", "--no-monitor"]
+_HEAD = [
+    "--head",
+    f"--port={PORT}",
+    "--labels=is_head=yes",
+    "--include-dashboard=false",
+    "--no-monitor",
+]
 
-N_CPUS = {"h1": 4, "h2": 4, "h3": 2}
-"""What each node claims to have. Ray reserves room on the node that it fills best, so h3 comes first."""
+N_CPUS = {"h1": 2, "h2": 2, "h3": 8}
+"""What each node claims to have. Ray reserves room where most is left, so h3 comes first."""
 
 _VARIABLES = {
     # Without it, Ray doesn't send the token to a cluster whose address was given.
