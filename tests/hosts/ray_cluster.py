@@ -146,15 +146,21 @@ class RayCluster:
 
     def restore(self) -> None:
         """Give all hosts their token, end all launches, and start nodes that do not run."""
-        broken = []
-        for host in self._network.hosts:
+        hosts = self._network.hosts
+        for host in hosts:
             self.write_token(host, self._token)
-            if not self._has_all_daemons(host):
-                broken.append(host)
-            else:
+        broken = list(hosts)
+        if self._has_all_daemons(self._head):
+            # A node that was cut off ends only some time after Ray has given it up.
+            alive = self._alive()
+            broken = [
+                host
+                for host in hosts
+                if host.address not in alive or not self._has_all_daemons(host)
+            ]
+        for host in hosts:
+            if host not in broken:
                 host.kill_all(keep=self._ray_processes(host))
-        if self._head in broken:
-            broken = self._network.hosts
         for host in broken:
             self.stop_node(host)
         self._start(broken)
