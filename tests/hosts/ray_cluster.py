@@ -38,10 +38,16 @@ _NODE = [
     "--include-log-monitor=false",
     "--disable-usage-stats",
 ]
-_HEAD = ["--head", f"--port={PORT}", "--include-dashboard=false", "--no-monitor"]
+_HEAD = [
+    "--head",
+    f"--port={PORT}",
+    "--labels=is_head=yes",
+    "--include-dashboard=false",
+    "--no-monitor",
+]
 
-N_CPUS = {"h1": 4, "h2": 4, "h3": 2}
-"""What each node claims to have. Ray reserves room on the node that it fills best, so h3 comes first."""
+N_CPUS = {"h1": 2, "h2": 2, "h3": 8}
+"""What each node claims to have. Ray reserves room where most is left, so h3 comes first."""
 
 _VARIABLES = {
     # Without it, Ray doesn't send the token to a cluster whose address was given.
@@ -140,15 +146,21 @@ class RayCluster:
 
     def restore(self) -> None:
         """Give all hosts their token, end all launches, and start nodes that do not run."""
-        broken = []
-        for host in self._network.hosts:
+        hosts = self._network.hosts
+        for host in hosts:
             self.write_token(host, self._token)
-            if not self._has_all_daemons(host):
-                broken.append(host)
-            else:
+        broken = list(hosts)
+        if self._has_all_daemons(self._head):
+            # A node that was cut off ends only some time after Ray has given it up.
+            alive = self._alive()
+            broken = [
+                host
+                for host in hosts
+                if host.address not in alive or not self._has_all_daemons(host)
+            ]
+        for host in hosts:
+            if host not in broken:
                 host.kill_all(keep=self._ray_processes(host))
-        if self._head in broken:
-            broken = self._network.hosts
         for host in broken:
             self.stop_node(host)
         self._start(broken)

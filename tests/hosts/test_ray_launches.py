@@ -57,7 +57,10 @@ from examples.mapreduce.program import make_program
 from examples.mapreduce.text import find_texts
 
 texts = find_texts(Path(sysconfig.get_path("stdlib")), "*.py")
-lp.launch(make_program(texts, mappers=4, reducers=3), "ray", state=sys.argv[1])
+program = make_program(texts, mappers=4, reducers=3)
+# The coordinator can't be restarted.
+safe = {"coordinator": lp.Resources(labels={"is_head": "yes"})}
+lp.launch(program, "ray", state=sys.argv[1], resources=safe)
 """
 
 # It asks for room, and so has a placement.
