@@ -10,12 +10,15 @@ user has given the cluster's address, Ray sends the token only if RAY_AUTH_MODE 
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from pathlib import Path
 from typing import Any
 
 from launchpad.errors import LaunchError
+
+_log = logging.getLogger("launchpad.ray")
 
 _MODE = "RAY_AUTH_MODE"
 _TOKEN = "RAY_AUTH_TOKEN"
@@ -54,6 +57,10 @@ def check(ray: Any, address: str) -> None:
     _check_token(where)
     try:
         nodes = ray._raylet.GcsClient(address=f"{host}:{port}").get_all_node_info().values()
+    except (AttributeError, TypeError) as error:
+        # This part of Ray is private, and another version may not have it. Ray then finds mistakes itself.
+        _log.debug("no look at the Ray cluster: %s", error)
+        return
     except Exception as error:
         if is_refusal(error):
             raise refusal(where) from None
@@ -102,7 +109,9 @@ def _token_file() -> Path:
 
 
 def _remedy() -> str:
-    return f"copy ~/.ray/auth_token of the cluster's head node to {_token_file()} on this machine"
+    copy = f"copy ~/.ray/auth_token of the cluster's head node to {_token_file()} on this machine"
+    # Ray looks there first.
+    return f"{copy}, and unset {_TOKEN}" if os.environ.get(_TOKEN) else copy
 
 
 def _is_here(raylet_socket: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -36,6 +37,11 @@ _SILENT_S = 300.0
 """Seconds for which workers that may be on any node are not placed on one that did not answer. By then, Ray
 has given it up, or it was only slow."""
 
+_AGAIN_S = 1.0
+_MOST_TRIES = 90
+"""How often a worker asks for another actor if Ray could not run the one before, and how long it waits in
+between. Ray needs about a minute to notice that a node is dead."""
+
 _WAITS_FOR_RAY = (
     "its room is on a node that did not answer. If that node is dead, it starts elsewhere once Ray has"
     " noticed that, which takes about a minute by default"
@@ -64,6 +70,7 @@ class RayWorkers(HostedWorkers):
     ) -> None:
         super().__init__(plan, run, report, origin, "Ray cluster")
         self._objects: dict[Openable, Any] = {}
+        self._tries = Counter[str]()
         # Nodes that did not answer. Until Ray has noticed that, it would place actors there.
         self._silent_nodes: set[str] = set()
         cluster.connect()
@@ -159,10 +166,14 @@ class RayWorkers(HostedWorkers):
         placement = self._placements.get(handle.worker)
         if placement is not None and placement.is_ready and placement.is_lost():
             placement.wait()
-        if handle.ready is None and "never ran" in str(error):
+        never_ran = handle.ready is None and "never ran" in str(error)
+        if never_ran and self._tries[handle.worker] < _MOST_TRIES:
             # Ray did not know yet that the node was dead, and had no process there for the actor.
+            self._tries[handle.worker] += 1
+            _log.info("Ray could not run the actor of %s: asking for another one", handle.worker)
             del self._handles[handle.worker]
-            self._start(handle.worker, handle.attempt)
+            self._waiting.add(handle.worker)
+            self._call_later(_AGAIN_S, self._start_waiting, [handle.worker])
             return
         if handle.ready is not None and not handle.is_surely_dead(error):
             self._silent_nodes.add(handle.ready.node)
