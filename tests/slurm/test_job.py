@@ -83,7 +83,7 @@ def test_the_files_of_a_killed_launcher_are_removed_by_a_later_one(
     tmp_path: Path, commands: Commands
 ) -> None:
     # Which cluster they belong to, nobody knows: clusters may share a home folder.
-    for name, age_s in (("used", 10.0), ("left-behind", 7200.0)):
+    for name, age_s in (("used", 24 * 3600.0), ("left-behind", 8 * 24 * 3600.0)):
         folder = tmp_path / "shared" / name
         folder.mkdir(parents=True)
         os.utime(folder, (time.time() - age_s,) * 2)

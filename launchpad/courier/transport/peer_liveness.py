@@ -31,7 +31,7 @@ class Info(NamedTuple):
     probes: int  # probes of a closed window or a silent peer, since the last acknowledgement
     last_ack_ms: int  # time since the last acknowledgement
     repeats: int  # segments that were sent again so far
-    timeouts: int  # times in a row that an acknowledgement was overdue, since one acknowledged something
+    timeouts: int  # acknowledgements that were overdue, since one that acknowledged anything new
 
 
 class PeerSilence:
