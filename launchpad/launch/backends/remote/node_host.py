@@ -33,6 +33,7 @@ from launchpad.launch.backends.remote.node_connection import (
 from launchpad.launch.backends.remote.parts import Part, PartJoiner, SendQueue
 from launchpad.launch.backends.remote.reachability import OpenPort
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
+from launchpad.launch.devices.device import Device
 from launchpad.launch.large_buffers import LargeBuffer, keep_copies
 
 _log = logging.getLogger("launchpad.hosts")
@@ -66,6 +67,7 @@ class NodeHost:
         where: The place at which others reach this node.
         gpus: The GPUs that the cluster has given to this process, for workers without GPUs in their plan.
         gpus_from: The setting that says how many there are, for errors.
+        devices: The GPUs of this host, if workers have to claim theirs.
         versions: The launcher's `launcher_info.versions`.
         remedy: The advice for a user if this process has other versions.
     """
@@ -77,12 +79,14 @@ class NodeHost:
         remedy: str,
         gpus: Sequence[str] = (),
         gpus_from: str = "",
+        devices: Sequence[Device] = (),
     ) -> None:
         self._where = where
         self._versions = versions
         self._remedy = remedy
         self._gpus = gpus
         self._gpus_from = gpus_from
+        self._devices = devices
         self._hosts: dict[str, WorkerHost] = {}
         self._given: dict[str, Sequence[str]] = {}
         self._buffers: dict[int, LargeBuffer] = {}
@@ -212,7 +216,7 @@ class NodeHost:
         self._hosts[worker] = host
         self._given[worker] = gpus
         await self._keep_new_buffers()
-        return await host.open_at(self._where, tuple(gpus), spec, keys, buffers)
+        return await host.open_at(self._where, tuple(gpus), spec, keys, buffers, self._devices)
 
     async def _keep_new_buffers(self) -> None:
         """Copy new large buffers into one file, which all worker hosts of this node share."""

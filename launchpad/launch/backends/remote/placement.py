@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from launchpad.courier import formatting
 from launchpad.launch.devices.allocation import GpuRequest, allocate
-from launchpad.launch.devices.device import Device
+from launchpad.launch.devices.device import Device, listed
 from launchpad.launch.devices.shortage import demand
 from launchpad.launch.plan import WorkerPlan
 from launchpad.resources import PACK, SPREAD, STRICT_PACK, STRICT_SPREAD
@@ -209,9 +209,11 @@ class Room:
             cpus = node.supply.cpus - node.cpus
             memory = node.supply.memory_bytes - node.memory_bytes
             gpus = [device.id for device in node.supply.devices if not node.units[device.uuid]]
-            listed = f"GPUs {','.join(gpus)}" if gpus else "no GPU"
-            left = f"{formatting.counted(cpus, 'CPU')}, {formatting.size(memory)}, {listed}"
-            parts.append(f"{name} has {left} left")
+            free = f"GPUs {','.join(gpus)}" if gpus else "no GPU"
+            left = f"{formatting.counted(cpus, 'CPU')}, {formatting.size(memory)}, {free}"
+            taken = [d.id for d in node.supply.devices if node.supply.taken.get(d.uuid)]
+            others = f", and other programs hold {listed(taken)}" if taken else ""
+            parts.append(f"{name} has {left} left{others}")
         return "; ".join(parts)
 
 

@@ -118,10 +118,12 @@ class Sent:
     Attributes:
         code: An archive of launchpad and of the project.
         needs_gpus: True if some worker asks for a GPU.
+        run_id: The launcher's run.
     """
 
     code: bytes = field(repr=False)
     needs_gpus: bool
+    run_id: str
 
 
 @dataclass(eq=False)
@@ -288,6 +290,7 @@ class SshConnections:
             "needs": _NEEDS,
             "address": host.address,
             "gpus": self._sent.needs_gpus,
+            "run": self._sent.run_id,
         }
         sent = _BOOTSTRAP + wire.frame(json.dumps(header).encode()) + wire.frame(self._sent.code)
         assert process.stdin is not None
