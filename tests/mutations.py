@@ -449,14 +449,6 @@ MUTATIONS = (
         "assignment = allocate(devices, requests)",
         "tests/launch/test_gpu_claims.py",
     ),
-    # launch/backends/remote
-    Mutation(
-        "a worker on a node does not get a GPU that another program has taken",
-        "launch/backends/remote/device_claims.py",
-        "return own if all(taken[uuid] + n_units <= UNIT for uuid in gpus) else None",
-        "return own",
-        "tests/remote",
-    ),
     # launch/backends/processes
     Mutation(
         "a worker that was killed after its work was done has failed",
@@ -490,6 +482,13 @@ MUTATIONS = (
         lane="ray",
     ),
     # launch/backends/remote
+    Mutation(
+        "a worker on a node does not get a GPU that another program has taken",
+        "launch/backends/remote/device_claims.py",
+        "return own if all(taken[uuid] + n_units <= UNIT for uuid in gpus) else None",
+        "return own",
+        "tests/remote",
+    ),
     Mutation(
         "a worker host that is closed while it opens starts nothing",
         "launch/backends/remote/worker_host.py",

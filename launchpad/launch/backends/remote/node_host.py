@@ -22,6 +22,7 @@ from typing import Any
 from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import RunSecrets
+from launchpad.launch.backends.processes.subreaper_server_handle import SubreaperServer
 from launchpad.launch.backends.remote import lease, node_connection, reachability
 from launchpad.launch.backends.remote.lease import HostLease
 from launchpad.launch.backends.remote.node_connection import (
@@ -93,6 +94,7 @@ class NodeHost:
         self._new_buffers: list[LargeBuffer] = []
         # Held while new buffers are copied, because a call that refers to one must wait until it is.
         self._keeping = asyncio.Lock()
+        self._subreapers = SubreaperServer()
         self._port = OpenPort()
         self._lease = HostLease(self._on_lease_end)
         self._serving: asyncio.Task[Any] | None = None
@@ -134,6 +136,7 @@ class NodeHost:
             for error in await asyncio.gather(*closing, return_exceptions=True):
                 if error is not None:
                     _log.warning("a worker's host could not be closed", exc_info=error)
+            self._subreapers.close()
             self._lease.release()
 
     def _on_lease_end(self) -> None:
@@ -212,7 +215,7 @@ class NodeHost:
             await former.close()
             self._given.pop(worker, None)
         gpus = spec.worker.plan.gpus or self._free_gpus(worker, spec.worker.plan.resources.gpus)
-        host = WorkerHost(self._versions, self._remedy)
+        host = WorkerHost(self._versions, self._remedy, self._subreapers)
         self._hosts[worker] = host
         self._given[worker] = gpus
         await self._keep_new_buffers()

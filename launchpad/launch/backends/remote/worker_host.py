@@ -41,6 +41,7 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends import launcher_info
 from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets
 from launchpad.launch.backends.processes.backend import ProcessWorkers, create_process_workers
+from launchpad.launch.backends.processes.subreaper_server_handle import SubreaperServer
 from launchpad.launch.backends.remote import device_claims, lease
 from launchpad.launch.devices.device import Device
 from launchpad.launch.large_buffers import LargeBuffer
@@ -53,6 +54,13 @@ from launchpad.runtime.commands import AddressesChanged, Command, StartWorker
 from launchpad.runtime.events import Bound, Ended
 from launchpad.state import lock
 from launchpad.state.places import is_url
+
+_MODULES = (
+    "encodings.idna",
+    "launchpad.courier.transport.tcp",
+    "launchpad.courier.transport.tls_context",
+)
+"""Modules with which workers on several hosts reach each other. Forkservers import them before they fork."""
 
 _POLL_S = 0.05
 """Seconds between two reads of the log."""
@@ -107,17 +115,21 @@ class WorkerHost:
     Args:
         launcher: The launcher's `launcher_info.versions`, as plain text, because all else may differ here.
         remedy: The error's advice if this process has other versions.
+        server: The server that forks the subreaper, if this process has several hosts.
 
     Raises:
         LaunchError: this process has other versions.
     """
 
-    def __init__(self, launcher: Mapping[str, str], remedy: str) -> None:
+    def __init__(
+        self, launcher: Mapping[str, str], remedy: str, server: SubreaperServer | None = None
+    ) -> None:
         differs = launcher_info.differences(launcher)
         if differs:
             raise LaunchError(
                 f"node {os.uname().nodename} is not like the launcher: {differs}. {remedy}"
             )
+        self._server = server
         self._worker = ""
         self._attempt = 0
         self._workers: ProcessWorkers | None = None
@@ -193,12 +205,13 @@ class WorkerHost:
         own = replace(own, endpoints=endpoints)
         launch_type = spec.worker.launch_type
         self._workers = create_process_workers(
-            LaunchPlan(program, launch_type, (own,), modules=spec.modules),
+            LaunchPlan(program, launch_type, (own,), modules=(*spec.modules, *_MODULES)),
             [replace(spec.worker, plan=own, endpoints=endpoints, listens_at=f"tcp:{host}:0")],
             self._run,
             report,
             keys.entries(),
             launcher=launcher,
+            server=self._server,
         )
         self._run.make_runtime()
         return where
