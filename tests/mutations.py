@@ -445,7 +445,7 @@ MUTATIONS = (
     Mutation(
         "two programs that run at once do not get the same GPU",
         "launch/backends/local_backend.py",
-        "assignment = allocate(devices, requests, claim_table.taken())",
+        "assignment = allocate(devices, requests, table.taken())",
         "assignment = allocate(devices, requests)",
         "tests/launch/test_gpu_claims.py",
     ),
@@ -482,6 +482,13 @@ MUTATIONS = (
         lane="ray",
     ),
     # launch/backends/remote
+    Mutation(
+        "a worker on a node does not get a GPU that another program has taken",
+        "launch/backends/remote/device_claims.py",
+        "return own if all(taken[uuid] + n_units <= UNIT for uuid in gpus) else None",
+        "return own",
+        "tests/remote",
+    ),
     Mutation(
         "a worker host that is closed while it opens starts nothing",
         "launch/backends/remote/worker_host.py",

@@ -5,6 +5,8 @@
 
 A seed stands for a perturbation, and both sides rebuild the vector from it. So an iteration sends only
 the parameters and a few numbers, even when the policy is a large network.
+
+An evaluator has no state: if one dies, its next attempt plays the same episodes, and the bits are the same.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class Evaluator:
     def __init__(self) -> None:
         self._cartpole = CartPole()
 
+    @lp.idempotent
     def evaluate(self, parameters: Array, seeds: Sequence[int]) -> list[Pair]:
         return [self._play_both(parameters, seed) for seed in seeds]
 
@@ -90,7 +93,7 @@ def digest(parameters: Array) -> str:
 def make_program(evaluators: int = 4, iterations: int = ITERATIONS) -> lp.Program:
     """Return the graph: trainer → evaluators."""
     program = lp.Program("es")
-    with program.group("evaluator"):
+    with program.group("evaluator", restart=lp.RestartPolicy()):
         handles = [program.add_node(lp.CourierNode(Evaluator)) for _ in range(evaluators)]
     program.add_node(lp.PyNode(train_with, handles, iterations), label="trainer")
     return program

@@ -3,7 +3,9 @@
     worker × n ──i-th part of the gradient──▶ shard i of s
          ▲───────i-th part of the parameters──┘
 
-If a shard dies, launchpad starts it again, and it goes on where it was: see _shared/shard.py.
+If a shard dies, launchpad starts it again, and it goes on where it was: see _shared/shard.py. A worker saves
+itself after each step. If it dies, its next attempt pushes the same gradient again, and a shard applies a
+gradient once.
 
 The mode decides only what a shard does with a gradient; the workers' code is the same in all modes.
 """
@@ -49,16 +51,20 @@ class Worker:
     def __init__(self, problem: Problem, shards: Sequence[lp.CourierClient[Shard]]) -> None:
         self._problem = problem
         self._shards = shards
-        self._index = lp.current().replica_index
+        self._me = lp.current()
+        self._index = self._me.replica_index
 
     def run(self) -> Trained:
         """Train; the mode of the shards decides whether workers wait for each other."""
-        parameters = pull(self._shards)
-        pushed = np.zeros_like(parameters)
-        for step in range(self._problem.steps):
+        if not self._me.is_resumed:
+            parameters = pull(self._shards)
+            self._me.save((0, parameters, np.zeros_like(parameters)), keep=1)
+        first_step, parameters, pushed = self._me.load()
+        for step in range(first_step, self._problem.steps):
             gradient = self._problem.gradient(parameters, step, self._index)
             pushed += gradient
             parameters = self._push(step, gradient)
+            self._me.save((step + 1, parameters, pushed), keep=1)
             if self._index == 0 and step % 100 == 0:
                 batch = self._problem.batch(step)
                 scores = networks.forward(self._problem.widths, parameters, batch.images)[-1]
@@ -109,7 +115,7 @@ def make_program(
             handles.append(program.add_node(node))
     if order is not None:
         handles = [handle.through(order) for handle in handles]
-    with program.group("worker"):
+    with program.group("worker", restart=lp.RestartPolicy()):
         for _ in range(problem.workers):
             program.add_node(lp.PyClassNode(Worker, problem, handles))
     return program

@@ -20,7 +20,7 @@ class Server(nodes.Counter):
     def ancestors(self) -> list[int]:
         """Its own process, the forkserver, the subreaper, the host, and those of Ray or Spark."""
         process = psutil.Process()
-        return [process.pid, *(parent.pid for parent in process.parents()[:5])]
+        return [process.pid, *(parent.pid for parent in process.parents()[:6])]
 
     def attempt(self) -> int:
         return lp.current().attempt

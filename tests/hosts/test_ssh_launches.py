@@ -89,6 +89,38 @@ program = make_program(texts, mappers=4, reducers=3)  # and the coordinator, the
 lp.launch(program, "ssh", hosts=["h1", "h2", "h3"], state=sys.argv[1])
 """
 
+PS = """
+import sys
+import launchpad as lp
+from examples._shared.problem import Problem
+from examples.ps.claims import check_learned
+from examples.ps.program import make_program
+
+problem = Problem()
+program = make_program(problem)
+hosts = ["h1", "h2", "h3"]
+trained = lp.run(program, "ssh", hosts=hosts, state=sys.argv[1])["worker"]
+check_learned(trained, problem, "sync")
+"""
+
+ES = """
+import sys
+import launchpad as lp
+from examples.es.program import ITERATIONS, check_equals_training_alone, make_program
+
+program = make_program()  # with the trainer, the fifth, on h2
+hosts = ["h1", "h2", "h3"]
+(parameters,) = lp.run(program, "ssh", hosts=hosts, state=sys.argv[1])["trainer"]
+check_equals_training_alone(parameters, ITERATIONS)
+"""
+
+EXAMPLES = {
+    "mapreduce": (MAPREDUCE, "% of ", "the counts agree"),
+    "ps": (PS, "step 100: loss", "ok    workers in step learn what one process learns"),
+    "es": (ES, "seeds 0 to 15", "ok    training in one process gives the same bits"),
+}
+"""Example → its script, a line that it prints in the middle, and one that says that the answer is right."""
+
 
 class Launcher:
     """The user's home on h1, from which she launches programs on the other hosts."""
@@ -343,19 +375,21 @@ def test_hosts_that_the_launcher_is_cut_off_from_end_their_workers(
     writing.stop()
 
 
-def test_mapreduce_counts_right_although_a_host_loses_its_power(
-    disk_launcher: Launcher, shared_disk: Path
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_gives_the_right_answer_although_a_host_loses_its_power(
+    disk_launcher: Launcher, shared_disk: Path, name: str
 ) -> None:
+    script, in_the_middle, right = EXAMPLES[name]
     h3 = disk_launcher.network.hosts[2]
-    with disk_launcher.start(MAPREDUCE, str(shared_disk / "mapreduce")) as process:
-        line = until(lambda: "% of " in process.read_line())
+    with disk_launcher.start(script, str(shared_disk / name)) as process:
+        line = until(lambda: in_the_middle in process.read_line())
         assert workers_on(h3), line
         h3.lose_power()
         output, _ = process.communicate(timeout=2 * DEADLINE_S)
 
     assert process.returncode == 0, output
     assert "lost in run (attempt 1): its host h3 was lost" in output
-    assert "the counts agree" in output
+    assert right in output
 
 
 def test_hosts_named_in_a_file_are_used(launcher: Launcher, sshd: Sshd) -> None:

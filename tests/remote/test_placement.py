@@ -86,6 +86,34 @@ def test_a_group_is_placed_as_it_wants(placement: str, expected: list[str]) -> N
     assert sorted(nodes_of(two, pair)) == expected
 
 
+def test_a_worker_that_is_over_gives_back_all_that_it_had() -> None:
+    one = room("h1", devices=GPUS)
+    asks = lp.Resources(cpus=4, memory="8GiB", gpus=2, placement="strict_spread")
+    first, second = workers(("worker", 2, asks))
+    assert one.place([first])
+    assert not one.place([second])
+
+    one.release(first.name)
+
+    assert one.place([second])
+    assert nodes_of(one, (first, second)) == ["", "h1"]
+
+
+def test_a_process_of_a_colocation_that_is_placed_again_goes_to_the_others() -> None:
+    program = lp.Program("placed")
+    parts = [lp.PyNode(print), lp.PyNode(print)]
+    program.add_node(lp.MultiProcessingColocation(parts), label="both")
+    both = lp.plan(program, "ssh", hosts=["h1"]).workers
+    two = room("h1", "h2")
+    two.place_all(both)
+    before = nodes_of(two, both)
+
+    two.release(both[0].name)
+    assert two.place(both[:1])
+
+    assert nodes_of(two, both) == before
+
+
 def test_a_group_that_wants_one_node_is_placed_on_another_one_together() -> None:
     nodes = room("h1", cpus=2)
     nodes.add("h2", NodeSupply(1, GIB))

@@ -36,9 +36,9 @@ def second_attempts(running: lp.Running) -> list[str]:
 def test_a_host_that_is_killed_takes_all_workers_along_which_restart(spark_context: Any) -> None:
     with lp.launch(program_of(AT_ONCE, 2), "test_spark") as running:
         clients: list[Any] = running.clients("server")
-        pids = [*clients[0].ancestors()[:4], clients[0].start_a_daemon()]
+        pids = [*clients[0].ancestors()[:5], clients[0].start_a_daemon()]
 
-        os.kill(pids[3], signal.SIGKILL)
+        os.kill(pids[4], signal.SIGKILL)
         causes = second_attempts(running)
 
         assert "its host, task 0 of Spark executor" in causes[0]
@@ -50,9 +50,9 @@ def test_a_host_that_is_killed_takes_all_workers_along_which_restart(spark_conte
 
 def test_a_host_that_hangs_does_not_keep_the_program_from_stopping(spark_context: Any) -> None:
     running = lp.launch(program_of(count=2), "test_spark")
-    pids = running.client("server").ancestors()[:4]
+    pids = running.client("server").ancestors()[:5]
 
-    os.kill(pids[3], signal.SIGSTOP)
+    os.kill(pids[4], signal.SIGSTOP)
     running.stop()
     running.wait(DEADLINE_S, raise_error=False)
 
@@ -105,7 +105,7 @@ def start(body: str, **variables: str) -> subprocess.Popen[str]:
 def test_a_killed_executor_is_named_and_policies_decide_who_restarts(short_directory: Path) -> None:
     body = """
 def kill_an_executor(running):
-    os.kill(running.client("server").ancestors()[5], signal.SIGKILL)
+    os.kill(running.client("server").ancestors()[6], signal.SIGKILL)
 
 with lp.launch(program_of(AT_ONCE, count=4, cpus=1), "test_spark") as running:
     kill_an_executor(running)    # workers that want a task each wait until Spark has a new one

@@ -44,7 +44,7 @@ def logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def connections(logins: Path, tmp_path: Path) -> Iterator[SshConnections]:
     project = tmp_path / "project"
     project.mkdir()
-    sent = Sent(connection.archive(project), needs_gpus=False)
+    sent = Sent(connection.archive(project), needs_gpus=False, run_id="run")
     connections = SshConnections(sent, tmp_path, *[lambda connected: None] * 3)
     yield connections
     connections.close()

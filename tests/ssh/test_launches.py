@@ -231,3 +231,38 @@ def test_a_host_without_its_node_process_gives_its_workers_to_others(project: Pr
         r"asker-0 lost in run \(attempt 1\): its host h\d was lost: its node process has ended",
         done.stdout,
     )
+
+
+GPU_PROGRAM = """
+import launchpad as lp
+
+def hold():
+    print("gpus:", ",".join(lp.current().gpus), flush=True)
+    lp.wait_for_stop()
+
+program = lp.Program("holder")
+with program.group("holder", resources=lp.Resources(gpus=1)):
+    program.add_node(lp.PyNode(hold))
+lp.launch(program, {launch_type!r}{options})
+"""
+
+
+def test_launches_on_a_host_never_get_the_same_gpu(project: Project, tmp_path: Path) -> None:
+    gpus = {"LP_FAKE_GPUS": "2", "LAUNCHPAD_CLAIMS_DIR": str(tmp_path / "claims")}
+    environment = scripts.environment(**project.env, **gpus)
+    commands = []
+    for launch_type, options in (("ssh", ", hosts=['h1']"), ("local_mp", "")):
+        script = project.folder / f"{launch_type}.py"
+        script.write_text(GPU_PROGRAM.format(launch_type=launch_type, options=options))
+        commands.append([sys.executable, str(script)])
+
+    lines = []
+    with scripts.started() as start:
+        for command in commands:
+            holder = start(command, env=environment)
+            lines.append(scripts.read_until(holder, "gpus: "))
+        refused = scripts.run(commands[0], env={**project.env, **gpus}, timeout_s=DEADLINE_S)
+
+    assert [line.rpartition(" ")[2].strip() for line in lines] == ["0", "1"]
+    assert refused.returncode == 1
+    assert "no GPU left, and other programs hold GPU 0, 1" in refused.stderr

@@ -11,20 +11,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from launchpad.courier import formatting
-from launchpad.errors import DefinitionError, LaunchError
+from launchpad.errors import DefinitionError
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.devices import inventory, out_of_memory, shortage
-from launchpad.launch.devices.allocation import UNIT, GpuRequest, allocate
+from launchpad.launch.devices.allocation import GpuRequest, allocate
 from launchpad.launch.devices.cpus import number_of_cpus
-from launchpad.launch.devices.device import NONE_VISIBLE, VISIBLE, Device, listed, visible
+from launchpad.launch.devices.device import NONE_VISIBLE, VISIBLE, Device, visible
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir import claims
-from launchpad.launch.rundir.claims import ClaimRecord
+from launchpad.launch.rundir.claims import ClaimRecord, ClaimTable
 from launchpad.launch.rundir.directory import RunDirectory
 
 _RELEASE_WAIT_S = 5.0
@@ -73,27 +73,28 @@ class LocalBackend(Backend):
         requests = _requests(plan.workers)
         # This may take a second, so it is done without the table's lock.
         devices = _devices(requests)
-        deadline = time.monotonic() + _RELEASE_WAIT_S
-        while True:
-            with claims.claim_table() as claim_table:
-                assignment = allocate(devices, requests, claim_table.taken())
-                if assignment is not None:
-                    bound = _cpus(plan.workers, claim_table.busy()) if has_cpus else {}
-                    plan = _equipped(plan, assignment, bound)
-                    gpus: dict[str, int] = {}
-                    for request in requests:
-                        for device in assignment[request.worker]:
-                            gpus[device.uuid] = gpus.get(device.uuid, 0) + request.units
-                    cpus = [cpu for worker in plan.workers for cpu in worker.cpus]
-                    gpu_ids = {worker.name: worker.gpus for worker in plan.workers if worker.gpus}
-                    run.claim = claim_table.add(
-                        ClaimRecord(run.run_id, plan.program, os.getpid(), gpus, cpus, gpu_ids)
-                    )
-                    return plan
-                holders = [record for record in claim_table.records if record.gpus]
-            if not any(h.launcher_is_dead for h in holders) or time.monotonic() > deadline:
-                raise LaunchError(_held_by(plan.program, requests, holders))
-            time.sleep(0.02)
+
+        def choose(table: ClaimTable) -> ClaimRecord | None:
+            nonlocal plan
+            assignment = allocate(devices, requests, table.taken())
+            if assignment is None:
+                return None
+            bound = _cpus(plan.workers, table.busy()) if has_cpus else {}
+            plan = _equipped(plan, assignment, bound)
+            gpus: Counter[str] = Counter()
+            for request in requests:
+                gpus.update({device.uuid: request.units for device in assignment[request.worker]})
+            cpus = [cpu for worker in plan.workers for cpu in worker.cpus]
+            gpu_ids = {worker.name: worker.gpus for worker in plan.workers if worker.gpus}
+            return ClaimRecord(run.run_id, plan.program, os.getpid(), dict(gpus), cpus, gpu_ids)
+
+        run.claim = claims.claim(
+            choose,
+            lambda record: record.launcher_is_dead,
+            lambda holders: _held_by(plan.program, requests, holders),
+            _RELEASE_WAIT_S,
+        )
+        return plan
 
 
 def _equipped(
@@ -150,20 +151,8 @@ def _devices(requests: Sequence[GpuRequest]) -> list[Device]:
 
 
 def _held_by(program: str, requests: Sequence[GpuRequest], holders: Sequence[ClaimRecord]) -> str:
-    """Return an error that lists what other runs hold: `GPU 0–3, 0.5 of GPU 4: program 'p', run …`."""
-    names = {device.uuid: device.id for device in inventory.installed()}
-    lines = ""
-    for record in holders:
-        whole_gpus = [names.get(uuid, uuid) for uuid, units in record.gpus.items() if units == UNIT]
-        shares = [
-            f"{units / UNIT:g} of {listed([names.get(uuid, uuid)])}"
-            for uuid, units in record.gpus.items()
-            if units < UNIT
-        ]
-        lines += (
-            f"\n  {', '.join(filter(None, (listed(whole_gpus), *shares)))}: program {record.program!r}, run"
-            f" {record.run_id}, process {record.pid}"
-        )
+    """Return an error that lists what other runs hold."""
+    lines = claims.holdings(holders, inventory.installed())
     demand = shortage.demand_of_gpus(requests)
     return (
         f"program {program!r} asks for {demand}; this host has as many, but other runs hold:"

@@ -21,7 +21,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
 
@@ -29,12 +29,16 @@ from launchpad.courier.fork import drop_in_child
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.errors import LaunchError
+from launchpad.launch.devices.allocation import UNIT
+from launchpad.launch.devices.device import Device, listed
 
 OUTER = "LAUNCHPAD_CLAIMS"
 """The variable with the runs that a worker belongs to. It may give what they hold to programs of its own."""
 
 _MUTEX_S = 10.0
 """Seconds that a launch waits for the mutex, which other launches hold for milliseconds."""
+
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class ClaimRecord:
         gpus: Uuid of a GPU → how much of the GPU, in units of `allocation.UNIT`.
         cpus: Numbers of CPUs.
         workers: Worker → its GPUs, as written in CUDA_VISIBLE_DEVICES.
+        launch: The run that this one is a part of, if its launcher is on another host.
     """
 
     run_id: str
@@ -54,6 +59,7 @@ class ClaimRecord:
     gpus: Mapping[str, int] = field(default_factory=dict)
     cpus: Sequence[int] = ()
     workers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    launch: str = ""
 
     @property
     def launcher_is_dead(self) -> bool:
@@ -93,9 +99,10 @@ class ClaimTable:
     directory: Path
     records: Sequence[ClaimRecord]
 
-    def taken(self) -> Counter[str]:
-        """Return uuid → how much of that GPU all runs hold together."""
-        return sum((Counter(record.gpus) for record in self.records), Counter())
+    def taken(self, besides: str = "") -> Counter[str]:
+        """Return uuid → how much of that GPU all runs hold together, besides those of this launch."""
+        others = [record for record in self.records if not besides or record.launch != besides]
+        return sum((Counter(record.gpus) for record in others), Counter())
 
     def busy(self) -> Counter[int]:
         """Return number of a CPU → how many runs hold it."""
@@ -157,6 +164,53 @@ def claim_table() -> Iterator[ClaimTable]:
             # and would go on holding the lock.
             fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
+
+
+def claim(
+    choose: Callable[[ClaimTable], ClaimRecord | None],
+    is_ending: Callable[[ClaimRecord], bool],
+    refusal: Callable[[Sequence[ClaimRecord]], str],
+    wait_s: float,
+) -> Claim:
+    """Claim what `choose` chooses.
+
+    Args:
+        choose: Returns the record of the claim; None if others hold too much of the GPUs.
+        is_ending: Returns True for a run whose GPUs will be free soon. They are waited for.
+        refusal: Takes the runs that hold GPUs. Returns the text of the error.
+        wait_s: How long to wait for runs that are ending.
+
+    Raises:
+        LaunchError: other runs hold too many of the GPUs.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        with claim_table() as table:
+            record = choose(table)
+            if record is not None:
+                return table.add(record)
+            holders = [record for record in table.records if record.gpus]
+        if not any(map(is_ending, holders)) or time.monotonic() > deadline:
+            raise LaunchError(refusal(holders))
+        time.sleep(_POLL_S)
+
+
+def holdings(holders: Sequence[ClaimRecord], devices: Sequence[Device]) -> str:
+    """Return a line for each run that holds GPUs: `GPU 0–3, 0.5 of GPU 4: program 'p', run …`."""
+    names = {device.uuid: device.id for device in devices}
+    lines = ""
+    for record in holders:
+        whole_gpus = [names.get(uuid, uuid) for uuid, units in record.gpus.items() if units == UNIT]
+        shares = [
+            f"{units / UNIT:g} of {listed([names.get(uuid, uuid)])}"
+            for uuid, units in record.gpus.items()
+            if units < UNIT
+        ]
+        lines += (
+            f"\n  {', '.join(filter(None, (listed(whole_gpus), *shares)))}: program {record.program!r}, run"
+            f" {record.launch or record.run_id}, process {record.pid}"
+        )
+    return lines
 
 
 def worker_environment(run_id: str) -> dict[str, str]:

@@ -40,6 +40,7 @@ from launchpad.launch.backends.processes import (
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
 from launchpad.launch.backends.processes.forkserver_handle import ForkserverHandle
 from launchpad.launch.backends.processes.messages import SpecsReady
+from launchpad.launch.backends.processes.subreaper_server_handle import SubreaperServer
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
@@ -347,6 +348,7 @@ def create_process_workers(
     *,
     launcher: LauncherInfo | None = None,
     early: ForkserverHandle | None = None,
+    server: SubreaperServer | None = None,
 ) -> ProcessWorkers:
     """Start the forkserver of a plan's workers, and don't wait until it runs.
 
@@ -356,6 +358,7 @@ def create_process_workers(
         launcher: The launching script, if it is another process than this one.
         early: A forkserver that was started before there was a plan. It isn't used if the run holds
             descriptors that all processes must inherit.
+        server: The server that forks the subreaper, if there is one.
 
     Raises:
         LaunchError: the forkserver could not be started.
@@ -365,7 +368,7 @@ def create_process_workers(
         process = early
     else:
         interpreter = None if launcher is None else launcher.interpreter
-        process = forkserver_handle.start(interpreter, inherited)
+        process = forkserver_handle.start(interpreter, inherited, server, plan.modules)
     process.is_used = True
     try:
         with contextlib.ExitStack() as undo:

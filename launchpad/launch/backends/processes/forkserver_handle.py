@@ -15,7 +15,7 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from launchpad.courier import fork
 from launchpad.courier.transport import stream_socket
@@ -23,6 +23,22 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends.processes import os_process
 from launchpad.launch.planning import debugpy_settings
 from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings, check_executable
+
+if TYPE_CHECKING:
+    from launchpad.launch.backends.processes.subreaper_server_handle import SubreaperServer
+
+
+class Subreaper(Protocol):
+    """A subreaper's process: a `subprocess.Popen`, or one that a subreaper server has forked."""
+
+    @property
+    def returncode(self) -> int | Any:
+        """The exit status; None while it runs."""
+
+    def send_signal(self, sig: int, /) -> None: ...
+
+    def wait(self) -> int:
+        """Wait until it has ended, and return the exit status."""
 
 
 class ForkserverHandle:
@@ -38,7 +54,7 @@ class ForkserverHandle:
 
     def __init__(
         self,
-        subreaper: subprocess.Popen[bytes],
+        subreaper: Subreaper,
         control: socket.socket,
         specs: BinaryIO,
         output: BinaryIO,
@@ -75,13 +91,18 @@ class ForkserverHandle:
 
 
 def start(
-    interpreter: InterpreterSettings | None = None, inherited: Sequence[int] = ()
+    interpreter: InterpreterSettings | None = None,
+    inherited: Sequence[int] = (),
+    server: SubreaperServer | None = None,
+    modules: Sequence[str] = (),
 ) -> ForkserverHandle:
     """Start a forkserver, and don't wait until it runs.
 
     Args:
         interpreter: The interpreter settings of the launching script, if that is on another host.
         inherited: Descriptors that all processes of the launch keep.
+        server: The server that forks it; None for a new interpreter.
+        modules: Modules that the server imports first.
 
     Raises:
         LaunchError: the forkserver could not be started.
@@ -94,23 +115,36 @@ def start(
             specs = undo.enter_context(os_process.anonymous_file("launchpad-specs"))
             output = undo.enter_context(os_process.anonymous_file("launchpad-output"))
             ours, theirs = map(undo.enter_context, stream_socket.blocking_pair())
-            with theirs, debugpy_settings.unnoticed():
+            with theirs:
                 fds = theirs.fileno(), specs.fileno()
-                process = subprocess.Popen(
-                    os_process.python_command(
-                        "subreaper:main", *fds, os.getpid(), flags=interpreter.flags
-                    ),
-                    env={**os.environ, HASH_SEED: interpreter.hash_seed},
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=(*fds, *inherited),
-                    start_new_session=True,
-                )
+                process: Subreaper
+                if server is None:
+                    process = _start_interpreter(interpreter, fds, output, inherited)
+                else:
+                    process = server.fork(interpreter, modules, *fds, output.fileno(), inherited)
             undo.pop_all()
             return ForkserverHandle(process, ours, specs, output, interpreter)
     except OSError as error:
         raise not_started(error) from error
+
+
+def _start_interpreter(
+    interpreter: InterpreterSettings,
+    fds: tuple[int, int],
+    output: BinaryIO,
+    inherited: Sequence[int],
+) -> Subreaper:
+    """Start an interpreter that becomes the subreaper. `fds` are its lifeline and the file of specs."""
+    with debugpy_settings.unnoticed():
+        return subprocess.Popen(
+            os_process.python_command("subreaper:main", *fds, os.getpid(), flags=interpreter.flags),
+            env={**os.environ, HASH_SEED: interpreter.hash_seed},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(*fds, *inherited),
+            start_new_session=True,
+        )
 
 
 def not_started(error: Exception) -> LaunchError:

@@ -22,6 +22,7 @@ from typing import Any
 from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import RunSecrets
+from launchpad.launch.backends.processes.subreaper_server_handle import SubreaperServer
 from launchpad.launch.backends.remote import lease, node_connection, reachability
 from launchpad.launch.backends.remote.lease import HostLease
 from launchpad.launch.backends.remote.node_connection import (
@@ -33,6 +34,7 @@ from launchpad.launch.backends.remote.node_connection import (
 from launchpad.launch.backends.remote.parts import Part, PartJoiner, SendQueue
 from launchpad.launch.backends.remote.reachability import OpenPort
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
+from launchpad.launch.devices.device import Device
 from launchpad.launch.large_buffers import LargeBuffer, keep_copies
 
 _log = logging.getLogger("launchpad.hosts")
@@ -66,6 +68,7 @@ class NodeHost:
         where: The place at which others reach this node.
         gpus: The GPUs that the cluster has given to this process, for workers without GPUs in their plan.
         gpus_from: The setting that says how many there are, for errors.
+        devices: The GPUs of this host, if workers have to claim theirs.
         versions: The launcher's `launcher_info.versions`.
         remedy: The advice for a user if this process has other versions.
     """
@@ -77,18 +80,21 @@ class NodeHost:
         remedy: str,
         gpus: Sequence[str] = (),
         gpus_from: str = "",
+        devices: Sequence[Device] = (),
     ) -> None:
         self._where = where
         self._versions = versions
         self._remedy = remedy
         self._gpus = gpus
         self._gpus_from = gpus_from
+        self._devices = devices
         self._hosts: dict[str, WorkerHost] = {}
         self._given: dict[str, Sequence[str]] = {}
         self._buffers: dict[int, LargeBuffer] = {}
         self._new_buffers: list[LargeBuffer] = []
         # Held while new buffers are copied, because a call that refers to one must wait until it is.
         self._keeping = asyncio.Lock()
+        self._subreapers = SubreaperServer()
         self._port = OpenPort()
         self._lease = HostLease(self._on_lease_end)
         self._serving: asyncio.Task[Any] | None = None
@@ -130,6 +136,7 @@ class NodeHost:
             for error in await asyncio.gather(*closing, return_exceptions=True):
                 if error is not None:
                     _log.warning("a worker's host could not be closed", exc_info=error)
+            self._subreapers.close()
             self._lease.release()
 
     def _on_lease_end(self) -> None:
@@ -208,11 +215,11 @@ class NodeHost:
             await former.close()
             self._given.pop(worker, None)
         gpus = spec.worker.plan.gpus or self._free_gpus(worker, spec.worker.plan.resources.gpus)
-        host = WorkerHost(self._versions, self._remedy)
+        host = WorkerHost(self._versions, self._remedy, self._subreapers)
         self._hosts[worker] = host
         self._given[worker] = gpus
         await self._keep_new_buffers()
-        return await host.open_at(self._where, tuple(gpus), spec, keys, buffers)
+        return await host.open_at(self._where, tuple(gpus), spec, keys, buffers, self._devices)
 
     async def _keep_new_buffers(self) -> None:
         """Copy new large buffers into one file, which all worker hosts of this node share."""

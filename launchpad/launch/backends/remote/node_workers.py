@@ -1,13 +1,14 @@
 """The workers of one launch on nodes that launchpad fills itself, such as those of `ssh`.
 
 A subclass connects with the nodes, and says when one is gone or has come back. A worker whose node is gone
-gets a place on another node, or waits until there is room.
+gets a place on another node, or waits until there is room: until a node comes back, or another worker is
+over. If a worker that was over is started again, it gets a place as at first.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from launchpad import outcome
@@ -18,6 +19,7 @@ from launchpad.launch.backends.remote.node_handle import NodeHandle
 from launchpad.launch.backends.remote.placement import NodeSupply, Room, indivisible
 from launchpad.launch.backends.remote.workers import HostedWorkers
 from launchpad.outcome import Outcome
+from launchpad.runtime.commands import AnnounceGone, Command
 from launchpad.runtime.events import WorkerNote
 
 _log = logging.getLogger("launchpad.hosts")
@@ -33,6 +35,7 @@ class NodeWorkers(HostedWorkers):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._nodes: dict[str, NodeConnection] = {}
+        self._over: set[str] = set()
         self._room = Room()
         self._units = {
             worker.name: unit for unit in indivisible(self._plan.workers) for worker in unit
@@ -67,15 +70,49 @@ class NodeWorkers(HostedWorkers):
     def _on_node_back(self, name: str, connection: NodeConnection, supply: NodeSupply) -> None:
         _log.info("host %s is back", name)
         self._add_node(name, connection, supply)
-        self._start_waiting(sorted(self._waiting))
+        self._fill_room()
+
+    def _report_end(self, end: Outcome) -> None:
+        super()._report_end(end)
+        if end.kind == outcome.SUCCEEDED:
+            self._release([end.worker])
+
+    def _execute(self, command: Command) -> None:
+        super()._execute(command)
+        if isinstance(command, AnnounceGone) and not command.to:
+            self._release([w for w, why in command.gone.items() if why and w not in self._alive])
+
+    def _release(self, workers: Iterable[str]) -> None:
+        """Give the room of workers that are over to those that wait."""
+        placed = [worker for worker in workers if self._room.place_of(worker) is not None]
+        for worker in placed:
+            self._over.add(worker)
+            handle = self._handles.pop(worker, None)
+            if handle is not None:
+                handle.end()
+            self._room.release(worker)
+        if placed:
+            self._fill_room()
+
+    def _fill_room(self) -> None:
+        """Start workers that wait, as far as there is room."""
+        for worker in sorted(self._waiting):
+            if self._has_place(worker):
+                self._start_waiting([worker])
+
+    def _has_place(self, worker: str) -> bool:
+        """Return True if a worker has a place. Give it one, with the others of its unit, if there is room."""
+        if self._room.place_of(worker) is not None:
+            return True
+        unit = [other for other in self._units[worker] if other.name not in self._over]
+        return self._room.place([w for w in unit if self._room.place_of(w.name) is None])
 
     def _check(self) -> None:
         """Do nothing: the launch can go on as long as it has a node."""
 
     def _find_host(self, worker: str, attempt: int) -> HostHandle | None:
-        place = self._room.place_of(worker)
-        if place is None and self._room.place(self._units[worker]):
-            place = self._room.place_of(worker)
+        self._over.discard(worker)
+        place = self._room.place_of(worker) if self._has_place(worker) else None
         if place is None:
             self._call_later(_REPORT_AFTER_S, self._on_still_waiting, worker, attempt, False)
             self._call_later(_ROOM_S, self._on_still_waiting, worker, attempt, True)

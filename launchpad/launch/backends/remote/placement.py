@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from launchpad.courier import formatting
 from launchpad.launch.devices.allocation import GpuRequest, allocate
-from launchpad.launch.devices.device import Device
+from launchpad.launch.devices.device import Device, listed
 from launchpad.launch.devices.shortage import demand
 from launchpad.launch.plan import WorkerPlan
 from launchpad.resources import PACK, SPREAD, STRICT_PACK, STRICT_SPREAD
@@ -60,10 +60,31 @@ class _Node:
     memory_bytes: int = 0
     units: Counter[str] = field(default_factory=Counter)
     groups: Counter[str] = field(default_factory=Counter)
+    colocations: Counter[str] = field(default_factory=Counter)
     n_workers: int = 0
 
     def __post_init__(self) -> None:
         self.units.update(self.supply.taken)
+
+    def add(self, taken: _Taken, sign: int = 1) -> None:
+        """Give a worker what it takes. With `sign=-1`, take it back."""
+        worker = taken.worker
+        n_units = sign * _gpu_request(worker).units
+        self.cpus += sign * (worker.resources.cpus or 0)
+        self.memory_bytes += sign * (worker.resources.memory_bytes or 0)
+        self.units.update({device.uuid: n_units for device in taken.devices})
+        self.groups[worker.group] += sign
+        self.colocations[worker.colocation] += sign
+        self.n_workers += sign
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A worker, and what it takes of its node."""
+
+    worker: WorkerPlan
+    node: str
+    devices: Sequence[Device]
 
 
 def units(workers: Iterable[WorkerPlan]) -> list[list[WorkerPlan]]:
@@ -85,7 +106,7 @@ class Room:
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
-        self._placed: dict[str, Place] = {}
+        self._taken: dict[str, _Taken] = {}
 
     def add(self, node: str, supply: NodeSupply) -> None:
         """Add a node, which may have been removed before."""
@@ -94,11 +115,20 @@ class Room:
     def remove(self, node: str) -> None:
         """Remove a node that is gone. Its workers have no place any more."""
         del self._nodes[node]
-        self._placed = {name: p for name, p in self._placed.items() if p.node != node}
+        self._taken = {name: taken for name, taken in self._taken.items() if taken.node != node}
+
+    def release(self, worker: str) -> None:
+        """Take back the place of a worker that has ended, if it has one."""
+        taken = self._taken.pop(worker, None)
+        if taken is not None:
+            self._nodes[taken.node].add(taken, sign=-1)
 
     def place_of(self, worker: str) -> Place | None:
         """Return the place of a worker; None if it has none."""
-        return self._placed.get(worker)
+        taken = self._taken.get(worker)
+        if taken is None:
+            return None
+        return Place(taken.node, tuple(device.id for device in taken.devices))
 
     def place_all(self, workers: Sequence[WorkerPlan]) -> None:
         """Give each worker a place.
@@ -124,26 +154,21 @@ class Room:
             return False
         _, name, devices = min(fitting, key=lambda entry: entry[:2])
         for worker in unit:
-            self._put(worker, name, devices[worker.name])
+            taken = _Taken(worker, name, devices[worker.name])
+            self._taken[worker.name] = taken
+            self._nodes[name].add(taken)
         return True
 
-    def _put(self, worker: WorkerPlan, name: str, devices: Sequence[Device]) -> None:
-        node = self._nodes[name]
-        n_units = _gpu_request(worker).units
-        node.cpus += worker.resources.cpus or 0
-        node.memory_bytes += worker.resources.memory_bytes or 0
-        node.units.update({device.uuid: n_units for device in devices})
-        node.groups[worker.group] += 1
-        node.n_workers += 1
-        self._placed[worker.name] = Place(name, tuple(device.id for device in devices))
-
     def _allows(self, name: str, worker: WorkerPlan) -> bool:
-        """Return True if a strict placement of the worker's group allows this node."""
+        """Return True if this node may have the worker besides the other workers of the launch."""
+        nodes = self._nodes.values()
+        if worker.colocation and any(node.colocations[worker.colocation] for node in nodes):
+            return self._nodes[name].colocations[worker.colocation] > 0
         of_group = self._nodes[name].groups[worker.group]
         if worker.resources.placement == STRICT_SPREAD:
             return of_group == 0
         if worker.resources.placement == STRICT_PACK:
-            return of_group > 0 or not any(n.groups[worker.group] for n in self._nodes.values())
+            return of_group > 0 or not any(node.groups[worker.group] for node in nodes)
         return True
 
     def _preference(self, node: _Node, worker: WorkerPlan) -> tuple[float, float]:
@@ -184,9 +209,11 @@ class Room:
             cpus = node.supply.cpus - node.cpus
             memory = node.supply.memory_bytes - node.memory_bytes
             gpus = [device.id for device in node.supply.devices if not node.units[device.uuid]]
-            listed = f"GPUs {','.join(gpus)}" if gpus else "no GPU"
-            left = f"{formatting.counted(cpus, 'CPU')}, {formatting.size(memory)}, {listed}"
-            parts.append(f"{name} has {left} left")
+            free = f"GPUs {','.join(gpus)}" if gpus else "no GPU"
+            left = f"{formatting.counted(cpus, 'CPU')}, {formatting.size(memory)}, {free}"
+            taken = [d.id for d in node.supply.devices if node.supply.taken.get(d.uuid)]
+            others = f", and other programs hold {listed(taken)}" if taken else ""
+            parts.append(f"{name} has {left} left{others}")
         return "; ".join(parts)
 
 

@@ -41,7 +41,9 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends import launcher_info
 from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets
 from launchpad.launch.backends.processes.backend import ProcessWorkers, create_process_workers
-from launchpad.launch.backends.remote import lease
+from launchpad.launch.backends.processes.subreaper_server_handle import SubreaperServer
+from launchpad.launch.backends.remote import device_claims, lease
+from launchpad.launch.devices.device import Device
 from launchpad.launch.large_buffers import LargeBuffer
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan
@@ -52,6 +54,13 @@ from launchpad.runtime.commands import AddressesChanged, Command, StartWorker
 from launchpad.runtime.events import Bound, Ended
 from launchpad.state import lock
 from launchpad.state.places import is_url
+
+_MODULES = (
+    "encodings.idna",
+    "launchpad.courier.transport.tcp",
+    "launchpad.courier.transport.tls_context",
+)
+"""Modules with which workers on several hosts reach each other. Forkservers import them before they fork."""
 
 _POLL_S = 0.05
 """Seconds between two reads of the log."""
@@ -106,17 +115,21 @@ class WorkerHost:
     Args:
         launcher: The launcher's `launcher_info.versions`, as plain text, because all else may differ here.
         remedy: The error's advice if this process has other versions.
+        server: The server that forks the subreaper, if this process has several hosts.
 
     Raises:
         LaunchError: this process has other versions.
     """
 
-    def __init__(self, launcher: Mapping[str, str], remedy: str) -> None:
+    def __init__(
+        self, launcher: Mapping[str, str], remedy: str, server: SubreaperServer | None = None
+    ) -> None:
         differs = launcher_info.differences(launcher)
         if differs:
             raise LaunchError(
                 f"node {os.uname().nodename} is not like the launcher: {differs}. {remedy}"
             )
+        self._server = server
         self._worker = ""
         self._attempt = 0
         self._workers: ProcessWorkers | None = None
@@ -137,6 +150,7 @@ class WorkerHost:
         spec: HostSpec,
         keys: RunSecrets,
         buffers: Sequence[LargeBuffer] = (),
+        devices: Sequence[Device] = (),
     ) -> HostReady:
         """Prepare the node, and return `where` when it is ready.
 
@@ -146,6 +160,7 @@ class WorkerHost:
             spec: The worker, and what else the host must know about it.
             keys: The secrets of the run.
             buffers: The large buffers of the worker's payload.
+            devices: The GPUs of the node, if workers have to claim theirs.
 
         Raises:
             LaunchError: the node cannot run the worker; the text says why.
@@ -165,6 +180,13 @@ class WorkerHost:
                 )
         self._run = RunDirectory.create(spec.worker.program, plan.endpoints)
         self._worker = plan.name
+        program = spec.worker.program
+        own = replace(plan, gpus=gpus, payload=replace(plan.payload, buffers=tuple(buffers)))
+        if gpus and devices:
+            self._run.claim = await asyncio.to_thread(
+                device_claims.claim, self._run.run_id, spec.run_id, program, own, devices
+            )
+            self._refuse_if_ended()
         endpoints = {}
         for name, endpoint in plan.endpoints.items():
             if endpoint.startswith("tcp:"):
@@ -180,24 +202,25 @@ class WorkerHost:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._add_report, event)
 
-        payload = replace(plan.payload, buffers=tuple(buffers))
-        own = replace(plan, endpoints=endpoints, gpus=gpus, payload=payload)
-        program = spec.worker.program
+        own = replace(own, endpoints=endpoints)
         launch_type = spec.worker.launch_type
         self._workers = create_process_workers(
-            LaunchPlan(program, launch_type, (own,), modules=spec.modules),
+            LaunchPlan(program, launch_type, (own,), modules=(*spec.modules, *_MODULES)),
             [replace(spec.worker, plan=own, endpoints=endpoints, listens_at=f"tcp:{host}:0")],
             self._run,
             report,
             keys.entries(),
             launcher=launcher,
+            server=self._server,
         )
         self._run.make_runtime()
         return where
 
     def _refuse_if_ended(self) -> None:
-        """Raise LaunchError if this host was ended while it was being opened."""
+        """Raise LaunchError if this host was ended while it was being opened. It may hold nothing then."""
         if self._closing is not None:
+            if self._run is not None:
+                self._run.remove()
             raise LaunchError("it was ended before it was ready")
 
     async def execute_in_order(self, number: int, command: Command | AddressesChanged) -> None:

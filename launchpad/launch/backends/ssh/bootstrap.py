@@ -9,13 +9,13 @@ Keep to what Python 3.6 understands, so that an old Python can say that it is to
 
 import fcntl
 import importlib.util
-import io
 import json
 import os
+import pickle
 import shutil
 import sys
-import tarfile
 import tempfile
+import zlib
 
 PREFIX = "launchpad-code-"
 
@@ -91,6 +91,21 @@ def make_folder() -> str:
             continue
 
 
+def unpack(archive: bytes, folder: str) -> None:
+    """Write the files of an archive: see `connection.archive`."""
+    made = set()
+    for name, modified, content in pickle.loads(zlib.decompress(archive)):
+        path = os.path.join(folder, name)
+        parent = os.path.dirname(path)
+        if parent not in made:
+            os.makedirs(parent, exist_ok=True)
+            made.add(parent)
+        with open(path, "wb") as file:
+            file.write(content)
+        # Python uses a compiled module only if its source has the time that it was compiled from.
+        os.utime(path, (modified, modified))
+
+
 def main() -> None:
     """Go on in the node process, or say why this host can't be used."""
     # What the user's shell or workers print must not get between the frames.
@@ -109,11 +124,7 @@ def main() -> None:
     remove_leftovers(tempfile.gettempdir())
     folder = make_folder()
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            # Without a filter, some Pythons print a warning, which would look like the reason of a failure.
-            if hasattr(tarfile, "data_filter"):
-                files.extraction_filter = tarfile.data_filter
-            files.extractall(folder)
+        unpack(archive, folder)
         sys.path.insert(0, folder)
         from launchpad.launch.backends.ssh import node_process
 

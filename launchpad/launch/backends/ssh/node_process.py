@@ -53,7 +53,8 @@ async def _serve(header: Mapping[str, Any], output: int) -> None:
     )
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
     where = HostReady(node(), header["address"] or _address())
-    writer.write(wire.pickled(NodeReady(where, supply=_supply(bool(header["gpus"])))))
+    supply = _supply(header)
+    writer.write(wire.pickled(NodeReady(where, supply=supply)))
 
     async def parts() -> AsyncIterator[Part]:
         while True:
@@ -67,7 +68,7 @@ async def _serve(header: Mapping[str, Any], output: int) -> None:
         writer.write(wire.pickled(part))
         await writer.drain()
 
-    host = NodeHost(where, header["versions"], _REMEDY)
+    host = NodeHost(where, header["versions"], _REMEDY, devices=supply.devices)
     try:
         await host.serve(parts(), send)
     except LaunchError as error:
@@ -80,12 +81,13 @@ def _address() -> str:
     return ip.partition("%")[0].removeprefix("::ffff:")
 
 
-def _supply(needs_gpus: bool) -> NodeSupply:
+def _supply(header: Mapping[str, Any]) -> NodeSupply:
     """Return what this host has for workers. Don't look for GPUs if no worker needs one."""
     memory = out_of_memory.usable_bytes()
-    if not needs_gpus:
+    if not header["gpus"]:
         return NodeSupply(cpus.number_of_cpus(), memory)
     devices = visible(inventory.installed(), os.environ.get(VISIBLE))
     with claim_table() as table:
-        taken = dict(table.taken())
+        # Workers of a former node process of this launch end soon, and leave theirs.
+        taken = dict(table.taken(besides=header["run"]))
     return NodeSupply(cpus.number_of_cpus(), memory, devices, taken)

@@ -37,7 +37,7 @@ class SshWorkers(NodeWorkers):
         super().__init__(plan, run, report, LauncherInfo.here(), "ssh hosts")
         connection.check_ssh()
         needs_gpus = any(worker.resources.gpus for worker in plan.workers)
-        sent = Sent(connection.archive(folder_of_script()), needs_gpus)
+        sent = Sent(connection.archive(folder_of_script()), needs_gpus, run.run_id)
         self._connections = SshConnections(
             sent,
             run.logs,
