@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.backends.processes import os_process, subreaper_server
 from launchpad.launch.planning import debugpy_settings
 from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings
+
+_MOST_BUSY_S = 5.0
+_AGAIN_S = 0.02
 
 _LOST = -signal.SIGKILL
 """The exit status of subreapers whose server is gone: they kill all that is below them."""
@@ -71,7 +77,7 @@ class SubreaperServer:
             inherited: Descriptors that the workers keep. They have the same numbers there.
 
         Raises:
-            OSError: the server could not be started.
+            OSError: the server could not be started, or is gone.
         """
         with self._lock:
             number = self._n_started
@@ -85,10 +91,11 @@ class SubreaperServer:
                 "arguments": [lifeline, file],
                 "inherited": list(inherited),
             }
-            fds = [lifeline, file, *inherited, output]
-            # If the server is gone, the thread that reads ends this child too.
-            with contextlib.suppress(OSError):
-                subreaper_server.send(control, request, fds)
+            try:
+                _send(control, request, [lifeline, file, *inherited, output])
+            except OSError:
+                self._children.pop(number, None)
+                raise
         return child
 
     def close(self) -> None:
@@ -120,18 +127,34 @@ class SubreaperServer:
 
     def _read(self, control: socket.socket, process: subprocess.Popen[bytes]) -> None:
         """Take note of the ends of subreapers, until the server is gone."""
-        while True:
-            message, _ = subreaper_server.receive(control)
-            if message is None:
-                break
+        try:
+            while True:
+                message, _ = subreaper_server.receive(control)
+                if message is None:
+                    break
+                with self._lock:
+                    child = self._children.pop(message["ended"], None)
+                if child is not None:
+                    child.on_end(message["code"])
+        finally:
             with self._lock:
-                child = self._children.pop(message["ended"])
-            child.on_end(message["code"])
-        with self._lock:
-            self._control = None
-            children = self._children
-            self._children = {}
-        control.close()
-        process.wait()
-        for child in children.values():
-            child.on_end(_LOST)
+                self._control = None
+                children = self._children
+                self._children = {}
+            control.close()
+            process.wait()
+            for child in children.values():
+                child.on_end(_LOST)
+
+
+def _send(control: socket.socket, request: Mapping[str, Any], fds: Sequence[int]) -> None:
+    """Send a request. The kernel limits the descriptors that the server has not received yet."""
+    deadline = time.monotonic() + _MOST_BUSY_S
+    while True:
+        try:
+            subreaper_server.send(control, request, fds)
+            return
+        except OSError as error:
+            if error.errno != errno.ETOOMANYREFS or time.monotonic() > deadline:
+                raise
+        time.sleep(_AGAIN_S)  # the server still imports

@@ -53,7 +53,11 @@ def claim(
         )
 
     def refusal(holders: Sequence[ClaimRecord]) -> str:
-        others = [record for record in holders if not gpus.keys().isdisjoint(record.gpus)]
+        others = [
+            record
+            for record in holders
+            if record.launch != launch and not gpus.keys().isdisjoint(record.gpus)
+        ]
         return (
             f"{worker.name} was given {listed(worker.gpus)} of {os.uname().nodename}, and programs that have"
             f" begun since then hold:{claims.holdings(others, devices)}\nWait for them, or end them."
