@@ -7,6 +7,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +23,8 @@ from launchpad.state.places import StatePlaces
 from tests.helpers import other_user
 from tests.helpers.other_user import UID, needs_root
 from tests.helpers.programs import single
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -216,6 +220,25 @@ def test_sound_02_a_volume_of_a_pod_may_keep_state_though_it_is_open_to_all(
 
     assert state_dir(volume) == volume
     assert state_dir(volume / "a-0").stat().st_mode & 0o777 == 0o700
+
+
+@needs_root
+def test_sound_02_a_volume_of_a_pod_may_be_on_the_file_system_of_its_image(shared: Path) -> None:
+    volume = shared / "volume"
+    volume.mkdir()
+    volume.chmod(0o777)
+    source = (
+        f"from tests.launch.test_other_users import Path, state_dir; state_dir(Path('{volume}'))"
+    )
+    script = f'mount --bind {volume} {volume} && exec {sys.executable} -c "{source}"'
+    command = ["unshare", "--mount", "sh", "-c", script]
+    pod = {**os.environ, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+
+    outside = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    inside = subprocess.run(command, cwd=ROOT, env=pod, capture_output=True, text=True, timeout=30)
+
+    assert "others may write to it" in outside.stderr
+    assert inside.returncode == 0, inside.stderr
 
 
 # What he puts into it later, or tries to read.

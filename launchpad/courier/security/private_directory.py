@@ -25,6 +25,8 @@ from pathlib import Path
 _MOST_LINKS = 40
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALL_UIDS = (1 << 32) - 1
+_MOUNT_POINT = 4
+"""The field in a line of /proc/self/mountinfo. Blanks in it are escaped, but volumes of pods have none."""
 
 
 def open_private(path: Path, *, make: bool = False, close_to_others: bool = False) -> int:
@@ -193,7 +195,22 @@ def _is_volume_of_a_pod(directory: Path) -> bool:
 
     Kubernetes opens volumes to all users, but no other pod's users see them.
     """
-    return "KUBERNETES_SERVICE_HOST" in os.environ and os.path.ismount(directory)
+    return "KUBERNETES_SERVICE_HOST" in os.environ and _is_mount(directory)
+
+
+def _is_mount(directory: Path) -> bool:
+    """Return True if a file system, or a part of one, is mounted there.
+
+    `os.path.ismount` alone would miss a part of the file system that its parent is on. Containers get volumes
+    like that where the image's files are copies on the node's disk, which also has the volumes.
+    """
+    if os.path.ismount(directory):
+        return True
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return False
+    return str(directory) in [line.split()[_MOUNT_POINT] for line in lines]
 
 
 def _name_of(uid: int) -> str:
