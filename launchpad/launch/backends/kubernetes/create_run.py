@@ -85,6 +85,7 @@ def make(
         plan.endpoints,
         grace_s,
         plan.state,
+        directory.run_id,
     )
     files, places = pod_input.pack_secrets(
         config.files(), manifest.contents(submitter.code, plan.workers)

@@ -164,13 +164,18 @@ def labels_of(worker: WorkerPlan) -> dict[str, str]:
     return own | ({COLOCATION: label(worker.colocation)} if worker.colocation else {})
 
 
-def state_places(worker: WorkerPlan, state: str, folder: str) -> StatePlaces:
-    """Return the places of a worker's state in its pod. `folder` is the worker's own directory."""
+def state_places(worker: WorkerPlan, state: str, folder: str, run_id: str) -> StatePlaces:
+    """Return the places of a worker's state in its pod. `folder` is the worker's own directory.
+
+    With the run's id in them, a pod that goes on behind the launcher's back, on a node that is cut off, saves
+    nothing more once the next attempt has begun.
+    """
     if not state or is_url(state):
         saved = f"{state.rstrip('/')}/{worker.name}" if state else folder
-        return StatePlaces(folder, saved, is_kept=bool(state))
+        return StatePlaces(folder, saved, is_kept=bool(state), run_id=run_id)
     own = f"{STATE_VOLUME}/{state}/{worker.name}"
-    return StatePlaces(own, own, f"{STATE_VOLUME}/{state}/groups/{worker.group}", is_kept=True)
+    group = f"{STATE_VOLUME}/{state}/groups/{worker.group}"
+    return StatePlaces(own, own, group, is_kept=True, run_id=run_id)
 
 
 def state_lock(state: str, volume: Mapping[str, Any]) -> str:

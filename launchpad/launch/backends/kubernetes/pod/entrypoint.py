@@ -221,7 +221,7 @@ class WorkerPod:
         run = RunDirectory.create(config.program, endpoints)
         run.make_runtime()
         self._tail = Tail(run.log(self._name, self._attempt))
-        places = state_places(worker, config.state, str(self._folders.state))
+        places = state_places(worker, config.state, str(self._folders.state), config.run_id)
         with os_process.anonymous_file("launchpad-specs") as specs:
             file = os.dup(specs.fileno())
         self._forkserver = ForkServer(file)

@@ -85,6 +85,7 @@ class RunConfig:
         places: Address name → its endpoint for other pods.
         grace_s: How long a worker may take to stop.
         state: The folder or URL in which workers save; empty if nothing is kept.
+        run_id: The run, by which saves of an attempt are refused once the next one has begun.
     """
 
     program: str
@@ -94,6 +95,7 @@ class RunConfig:
     places: Mapping[str, str]
     grace_s: float
     state: str = ""
+    run_id: str = ""
 
     def files(self) -> dict[str, bytes]:
         versions = json.dumps(launcher_info.versions()).encode()
