@@ -134,7 +134,7 @@ class FakeCluster:
             return copy.deepcopy(found), str(self._version)
 
     def warnings(self, kind: str, name: str = "") -> Sequence[Manifest]:
-        """Those about Jobs that get no pods."""
+        """Those about Jobs that get no pods, and those of `warn`."""
         self._request("list", "Event")
         with self._changed:
             found = [copy.deepcopy(o) for (k, _), o in self.objects.items() if k == "Event"]
@@ -221,6 +221,18 @@ class FakeCluster:
         why = {"reason": "Unschedulable", "message": message}
         conditions = [{"type": "PodScheduled", "status": "False", **why}]
         self._set(pod, "Pending", {}, conditions=conditions)
+
+    def warn(self, pod: str, reason: str) -> None:
+        """It warns about a pod."""
+        about = {"kind": "Pod", "name": pod}
+        event = {"kind": "Event", "metadata": {}, "reason": reason, "involvedObject": about}
+        with self._changed:
+            self.objects["Event", f"{pod}-{reason}"] = event
+
+    def be_ready(self, pod: str, is_ready: bool) -> None:
+        """Its container runs, and the cluster calls it ready, or no longer."""
+        conditions = [{"type": "Ready", "status": str(is_ready)}]
+        self._set(pod, "Running", {"running": {}}, podIP="10.0.0.7", conditions=conditions)
 
     def write(self, pod: str, *lines: str) -> None:
         """It prints."""

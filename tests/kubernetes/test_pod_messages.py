@@ -107,6 +107,12 @@ LAST_WORDS = pod_messages.termination_message(FAILED).decode()
     [
         (terminated(exitCode=137), TOLD, outcome.FAILED, "killed by SIGKILL"),
         (terminated(exitCode=0, signal=9), TOLD, outcome.FAILED, "killed by SIGKILL"),
+        (
+            terminated(exitCode=255, reason="Unknown"),
+            TOLD,
+            outcome.LOST,
+            "its node doesn't know how its container has ended",
+        ),
         (terminated(exitCode=7), TOLD, outcome.FAILED, "exited with code 7 without a word"),
         (
             terminated(exitCode=137, reason="OOMKilled"),

@@ -212,6 +212,7 @@ def test_a_launcher_keeps_of_a_pod_only_what_it_reads() -> None:
         "spec": {
             "nodeName": "n",
             "volumes": [{"name": "given"}],
+            "tolerations": [{"key": "k", "tolerationSeconds": 3}],
             "containers": [{"name": "worker", "resources": {"limits": {}}, "command": ["python3"]}],
         },
         "status": {"phase": "Running"},
@@ -222,6 +223,7 @@ def test_a_launcher_keeps_of_a_pod_only_what_it_reads() -> None:
         "spec": {
             "nodeName": "n",
             "containers": [{"name": "worker", "resources": {"limits": {}}}],
+            "tolerations": [{"key": "k", "tolerationSeconds": 3}],
         },
         "status": {"phase": "Running"},
     }

@@ -32,7 +32,7 @@ from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.running import Running
 from launchpad.outcome import Outcome
 from launchpad.runtime import results
-from launchpad.runtime.events import Done, Ended, Event, Ready, StopRequested
+from launchpad.runtime.events import Done, Ended, Event, Ready, StopRequested, WorkerNote
 from tests import nodes
 from tests.kubernetes.fake_cluster import Account, FakeCluster
 from tests.waiting import until
@@ -473,3 +473,44 @@ def test_why_a_job_got_no_pod_is_told_while_it_waits_and_at_the_end(
         running.wait(20)
 
     assert "loop-0 has no pod yet: FailedCreate: no quota" in noted
+
+
+def test_a_node_that_falls_silent_is_named_with_the_time_after_which_the_pod_is_deleted(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[str] = []
+    monkeypatch.setattr(Output, "note", lambda self, text, **_: noted.append(text))
+    monkeypatch.setattr(pod_workers, "_EVENT_S", 0.0)
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        until(lambda: running.status()[0].state == "running")
+        unreachable = {"key": "node.kubernetes.io/unreachable", "tolerationSeconds": 300}
+        cluster.objects["Pod", pod]["spec"] |= {"nodeName": "n7", "tolerations": [unreachable]}
+
+        cluster.be_ready(pod, True)
+        cluster.warn(pod, "NodeNotReady")
+        cluster.be_ready(pod, False)
+
+        until(lambda: noted)
+        assert noted[0].startswith(
+            "node n7 does not answer the cluster; it may still run its workers"
+        )
+        assert "does not answer for 300 s more, the cluster deletes their pods" in noted[0]
+
+
+def test_a_pod_that_is_merely_not_ready_is_not_reported(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[str] = []
+    monkeypatch.setattr(Output, "note", lambda self, text, **_: noted.append(text))
+    monkeypatch.setattr(pod_workers, "_EVENT_S", 0.0)
+    with launched(cluster) as running:
+        pod = begin(cluster)
+        until(lambda: running.status()[0].state == "running")
+
+        cluster.be_ready(pod, True)
+        cluster.be_ready(pod, False)
+        cluster.report(pod, WorkerNote("loop-0", "this comes later"))
+
+        until(lambda: "this comes later" in noted)
+        assert noted == ["this comes later"]

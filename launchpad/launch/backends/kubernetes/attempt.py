@@ -17,6 +17,8 @@ from launchpad.launch.backends.kubernetes.pod_status import NO_REASON, AttemptFa
 from launchpad.launch.plan import WorkerPlan
 
 _EXISTS = 409
+_NODE_NOT_READY = "NodeNotReady"
+"""The reason of the event about a pod whose node has fallen silent."""
 
 
 @dataclass
@@ -99,6 +101,11 @@ class Jobs:
         """Write the attempt's commands into the annotation of its pod."""
         annotations = {names.COMMANDS: attempt.commands.text()}
         self._cluster.patch("Pod", attempt.pod_name, {"annotations": annotations})
+
+
+def is_node_silent(cluster: Cluster, pod: str) -> bool:
+    """Return True if the cluster has said of a pod that its node doesn't answer."""
+    return any(event.get("reason") == _NODE_NOT_READY for event in cluster.warnings("Pod", pod))
 
 
 def why_no_pod(cluster: Cluster, job: str) -> str:

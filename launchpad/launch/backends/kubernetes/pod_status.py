@@ -19,6 +19,12 @@ from launchpad.outcome import Outcome
 
 PodObject = Mapping[str, Any]
 
+_UNREACHABLE = "node.kubernetes.io/unreachable"
+"""The taint of a node that has fallen silent."""
+
+_UNKNOWN_END = {"Unknown", "ContainerStatusUnknown"}
+"""The reasons that containerd and the kubelet give for the end of a container that they find gone."""
+
 _SIGNALLED = 128
 _MUST_SPECIFY = "must specify"
 """The words of a quota that counts a resource of which a pod has no request or limit."""
@@ -59,6 +65,26 @@ def is_over(pod: PodObject) -> bool:
 def has_started(pod: PodObject) -> bool:
     """Return True if the pod's container runs, or has run."""
     return "running" in _state(pod) or "terminated" in _state(pod)
+
+
+def is_ready(pod: PodObject) -> bool:
+    """Return True if the cluster calls the pod ready. A pod on a node that falls silent is not."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return ("Ready", "True") in [(c["type"], c["status"]) for c in conditions]
+
+
+def silent_node(pod: PodObject) -> str:
+    """Return a note about a pod's node that has fallen silent. It is the same for other pods there."""
+    seconds = [
+        toleration["tolerationSeconds"]
+        for toleration in pod["spec"]["tolerations"]
+        if toleration.get("key") == _UNREACHABLE and "tolerationSeconds" in toleration
+    ]
+    duration = f"for {seconds[0]} s more" if seconds else "for long"
+    return (
+        f"node {pod['spec']['nodeName']} does not answer the cluster; it may still run its workers. If it"
+        f" does not answer {duration}, the cluster deletes their pods, and they can start again elsewhere"
+    )
 
 
 def why_pending(pod: PodObject) -> str:
@@ -168,6 +194,9 @@ def _ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
         return _outcome(facts, outcome.LOST, cause, hint=hint)
     if not terminated:
         return _outcome(facts, outcome.LOST, "it is unknown how its container has ended")
+    if terminated.get("reason") in _UNKNOWN_END:
+        cause = "its node doesn't know how its container has ended; the node may have booted again"
+        return _outcome(facts, outcome.LOST, cause)
     code = terminated["exitCode"]
     number = int(terminated.get("signal") or 0) or max(code - _SIGNALLED, 0)
     if number:

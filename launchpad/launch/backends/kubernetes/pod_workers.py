@@ -10,6 +10,7 @@ if there is another attempt.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import tarfile
@@ -36,7 +37,7 @@ from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterErro
 from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
 from launchpad.launch.backends.kubernetes.api.pod_watch import PodInformer
 from launchpad.launch.backends.kubernetes.api.request_lanes import RequestLanes
-from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt
+from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt, is_node_silent
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import defaults_for
@@ -70,6 +71,9 @@ _REPORT_S = 10.0
 
 _AGAIN_S = 1.0
 """The pause before the cluster is asked again to create a Job."""
+
+_EVENT_S = 1.0
+"""How long the cluster may take from the change of a pod to the event that explains it."""
 
 _JOIN_S = 5.0
 """How long to wait for threads with open connections."""
@@ -113,6 +117,8 @@ class KubernetesWorkers(Workers):
         self._gone: dict[str, str] = {}
         self._group_carries: dict[str, bool] = {}
         self._states: dict[str, bytes] = {}
+        # The notes about nodes that were reported.
+        self._silent_nodes: set[str] = set()
         self._stacks: dict[str, Stacks] = {}
         self._numbers = itertools.count(1)
         # Held while `_stacks` is read or changed: the actions' thread adds stacks, and other threads wait for
@@ -271,8 +277,11 @@ class KubernetesWorkers(Workers):
             # The Job has replaced a pod that was deleted.
             self._terminator.delete_pod(attempt, name=pod["metadata"]["name"])
             return
+        was_ready = pod_status.is_ready(attempt.pod)
         attempt.pod = pod
         attempt.pod_name = pod["metadata"]["name"]
+        if was_ready and not pod_status.is_ready(pod):
+            self._actions.call_later(_EVENT_S, self._report_silent_node, attempt)
         if not before and attempt.commands.text() != pod["metadata"]["annotations"][names.COMMANDS]:
             # Send the commands that came while the attempt had no pod.
             self._terminator.send_commands(attempt, {})
@@ -361,6 +370,23 @@ class KubernetesWorkers(Workers):
         if pieces:
             lost = pod_messages.lost_result(attempt.worker, attempt.number, list(pieces.values()))
             self._report(lost)
+
+    def _report_silent_node(self, attempt: PodAttempt) -> None:
+        """If the pod is not ready because its node has fallen silent, say so, once for each node."""
+        if attempt.is_over or pod_status.is_ready(attempt.pod):
+            return
+        text = pod_status.silent_node(attempt.pod)
+
+        def request() -> None:
+            if text in self._silent_nodes:
+                return
+            # The right to list events is optional.
+            with contextlib.suppress(ClusterError):
+                if is_node_silent(self._cluster, attempt.pod_name):
+                    self._silent_nodes.add(text)
+                    self._report(WorkerNote(attempt.worker, text))
+
+        self._lanes.add(attempt.worker, request)
 
     def _give_up(self, attempt: PodAttempt) -> None:
         """End an attempt whose pod has not started."""

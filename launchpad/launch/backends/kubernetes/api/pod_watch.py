@@ -104,5 +104,9 @@ def essentials(pod: dict[str, Any]) -> dict[str, Any]:
         for container in spec.get("containers", ())
     ]
     metadata = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
-    short_spec = {"containers": containers, "nodeName": spec.get("nodeName", "")}
+    short_spec = {
+        "containers": containers,
+        "nodeName": spec.get("nodeName", ""),
+        "tolerations": spec.get("tolerations") or [],
+    }
     return {"metadata": metadata, "spec": short_spec, "status": pod.get("status", {})}
