@@ -416,6 +416,23 @@ def test_the_words_of_the_next_supervisor_are_waited_for_when_one_is_gone(
         left.wait(DEADLINE_S)
 
 
+def test_the_words_of_the_next_supervisor_count_when_a_dead_node_keeps_the_first(
+    there: Leaving, left: Detached
+) -> None:
+    first = there.pod
+    other = there.cluster.read("Pod", first)
+    other["metadata"] |= {"name": "another", "annotations": {}, "creationTimestamp": "later"}
+    there.cluster.delete("Pod", first)
+    there.cluster.create(other)
+    assert not left.has_ended()
+
+    there.cluster.end("another", **last_words("the program was ended"))
+
+    with pytest.raises(lp.LaunchError, match=r"^the program was ended$"):
+        left.wait(DEADLINE_S)
+    assert ("Pod", first) in there.cluster.objects
+
+
 @pytest.mark.parametrize("has_job", [True, False])
 def test_a_supervisor_that_is_gone_and_that_no_other_follows_is_not_waited_for_long(
     there: Leaving, left: Detached, monkeypatch: pytest.MonkeyPatch, has_job: bool

@@ -348,9 +348,19 @@ class DetachedRun:
 
 
 def launcher_pod(cluster: Cluster, launcher: str) -> Manifest:
-    """Return the oldest launcher pod; empty if there is no such pod. A later pod launches nothing."""
+    """Return the launcher pod that knows about the program; empty if there is no pod.
+
+    This is the oldest one, since a later pod launches nothing. But if its node is lost, its object stays in
+    the cluster although it was deleted. Then it is a later pod that has ended the program.
+    """
     pods, _ = cluster.list("Pod", f"{names.RUN}={launcher}")
-    return min(pods, key=_age, default={})
+    pods.sort(key=_age)
+    if not pods:
+        return {}
+    if "deletionTimestamp" in pods[0]["metadata"]:
+        ended = [pod for pod in pods if pod_status.is_over(pod)]
+        return (ended or pods)[0]
+    return pods[0]
 
 
 def acts(pod: Manifest) -> bool:
