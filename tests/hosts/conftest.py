@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.hosts import requirements
+from tests.hosts.kubernetes import Kubernetes
+from tests.hosts.kubernetes import why_not as why_no_kubernetes
 from tests.hosts.network import Network
 from tests.hosts.ray_cluster import RayCluster
 from tests.hosts.ray_cluster import why_not as why_no_ray
@@ -122,3 +125,27 @@ def ray_network(lasting_ray: tuple[Network, RayCluster]) -> Iterator[Network]:
 def ray_on_hosts(lasting_ray: tuple[Network, RayCluster], ray_network: Network) -> RayCluster:
     """Return the Ray cluster on `ray_network`."""
     return lasting_ray[1]
+
+
+@pytest.fixture(scope="session")
+def lasting_kubernetes(
+    hosts_are_possible: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Kubernetes, Path]]:
+    """Return a Kubernetes, and a folder that its hosts share; tests take `kubernetes`."""
+    reason = why_no_kubernetes()
+    if reason:
+        pytest.skip(reason)
+    shared = tmp_path_factory.mktemp("kubernetes")
+    with Network(4, shared=[shared]) as network:
+        kubernetes = Kubernetes(network)
+        yield kubernetes, shared
+        kubernetes.down()
+
+
+@pytest.fixture
+def kubernetes(lasting_kubernetes: tuple[Kubernetes, Path]) -> Iterator[Kubernetes]:
+    """Return a Kubernetes with its control plane on h1, and with the nodes h2, h3 and h4."""
+    kubernetes, _ = lasting_kubernetes
+    yield kubernetes
+    kubernetes.network.end_faults()
+    kubernetes.restore()

@@ -14,13 +14,15 @@ from typing import Any
 import yaml
 
 IMAGE = "lp.local/hostroot:1"
-API = {"KUBERNETES_SERVICE_HOST": "10.0.9.1", "KUBERNETES_SERVICE_PORT": "16443"}
-"""Where a pod finds the cluster's API: no proxy on this host leads there from the usual address."""
+API_ADDRESS = "10.0.9.1"
+"""The address of the cluster's API for pods: no proxy on this host leads there from the usual address."""
 
 ROOT = Path(__file__).parents[2]
 
 
-def settings(shared: str = "", namespace: str = "") -> dict[str, Any]:
+def settings(
+    shared: str = "", namespace: str = "", api_address: str = API_ADDRESS
+) -> dict[str, Any]:
     """An image of links, over which the host's folders are mounted; in one of them pods may write."""
     folders = sorted({"/usr", str(ROOT), sys.prefix, sys.base_prefix})
     names = {folder: f"host-{i}" for i, folder in enumerate(folders)}
@@ -31,7 +33,13 @@ def settings(shared: str = "", namespace: str = "") -> dict[str, Any]:
     if shared:
         names[shared] = "shared"
         mounts.append({"name": "shared", "mountPath": shared})
-    env = {"PATH": path, "PYTHONPATH": str(ROOT), **API, **_choices_of_kernels()}
+    env = {
+        "PATH": path,
+        "PYTHONPATH": str(ROOT),
+        "KUBERNETES_SERVICE_HOST": api_address,
+        "KUBERNETES_SERVICE_PORT": "16443",
+        **_choices_of_kernels(),
+    }
     container = {
         "name": "*",
         "imagePullPolicy": "Never",
