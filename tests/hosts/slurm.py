@@ -107,9 +107,7 @@ class Slurm:
         for host in network.hosts:
             add_user(host, USER, self.home)
             self._configure(host, munge_key)
-        for host in network.hosts:
-            self._start(host)
-        self._wait_until_all_are_idle()
+        self._start(network.hosts)
 
     def run(
         self,
@@ -128,12 +126,14 @@ class Slurm:
 
     def restore(self) -> None:
         """Cancel all jobs, and start daemons that do not run. Return when all nodes are idle."""
-        for host in self._network.hosts:
-            if len(self.daemons(host)) < len(self._daemons[host]):
-                self._kill_all(host)
-                self._start(host)
-        until(self._cancel_all)
-        self._wait_until_all_are_idle()
+        incomplete = [
+            host
+            for host in self._network.hosts
+            if len(self.daemons(host)) < len(self._daemons[host])
+        ]
+        for host in incomplete:
+            self._kill_all(host)
+        self._start(incomplete)
 
     def down(self) -> None:
         """End the daemons and all jobs."""
@@ -178,7 +178,17 @@ class Slurm:
         log.touch()
         _give_to("slurm", log)
 
-    def _start(self, host: Host) -> None:
+    def _start(self, hosts: Sequence[Host]) -> None:
+        """Start the daemons of these hosts. Return when no job is left and all nodes are idle."""
+        for host in hosts:
+            self._start_daemons(host)
+        until(self._cancel_all)
+        self._wait_until_all_are_idle()
+        for host in hosts:
+            # A daemon forks helpers of its own. Now they are there, and nothing else is.
+            self._daemons[host] = host.pids()
+
+    def _start_daemons(self, host: Host) -> None:
         socket_folder = host.root / "run/munge"
         socket_folder.mkdir(mode=0o755, exist_ok=True)
         _give_to("munge", socket_folder)
@@ -187,7 +197,6 @@ class Slurm:
         if host is self._controller:
             host.run(["slurmctld"])
         host.run(["slurmd"])
-        self._daemons[host] = host.pids()
 
     def _cancel_all(self) -> bool:
         """Cancel all jobs, and return True if none is left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import signal
@@ -9,10 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.hosts.host import Host
 from tests.hosts.host_process import HostProcess
 from tests.hosts.network import Network
 from tests.hosts.slurm import USER, Slurm
@@ -161,10 +162,21 @@ class Launcher:
 
     def wait_until_nothing_is_left(self, within_s: float = ENDED_WITHIN_S) -> None:
         until(lambda: not self.jobs(), within_s=within_s)
-        until(lambda: not any(map(self._processes, self.network.hosts)), within_s=within_s)
+        with contextlib.suppress(AssertionError):  # the one below says what is left
+            until(lambda: not self._processes(), within_s=within_s)
+        assert self._processes() == []
 
-    def _processes(self, host: Host) -> list[int]:
-        return [pid for pid in host.pids() if pid not in self.slurm.daemons(host)]
+    def _processes(self) -> list[str]:
+        """Return "host: state, command line" for each process that isn't one of Slurm's daemons."""
+        found = []
+        for host in self.network.hosts:
+            for pid in set(host.pids()).difference(self.slurm.daemons(host)):
+                with contextlib.suppress(OSError):  # it ends at this moment
+                    process = Path(f"/proc/{pid}")
+                    state = process.joinpath("stat").read_text().rpartition(")")
+                    command = process.joinpath("cmdline").read_text().replace("\0", " ")
+                    found.append(f"{host.name}: {state[0]}) {state[2][1]} {command}")
+        return found
 
 
 @pytest.fixture
