@@ -20,9 +20,16 @@ from launchpad.launch.backends.remote.node_connection import NodeConnection, Nod
 from launchpad.launch.backends.remote.node_host import NodeHost
 from launchpad.launch.backends.remote.parts import Part
 from launchpad.launch.backends.remote.worker_host import HostReady
+from launchpad.launch.large_buffers import LargeBuffer
 
 DEADLINE_S = 60.0
 READY = NodeReady(HostReady("here", "127.0.0.1"))
+
+
+class Unreadable(LargeBuffer):
+    @property
+    def memory(self) -> memoryview:
+        raise OSError("its file was removed")
 
 
 class Joined:
@@ -90,6 +97,15 @@ def test_a_node_that_joins_answers_calls_until_it_is_ended(joined: Joined) -> No
 
     assert joined.node_error.result(DEADLINE_S) is None
     assert joined.why_gone() == "its connection has ended"
+
+
+def test_a_node_is_gone_because_a_large_array_cannot_be_read(joined: Joined) -> None:
+    call = joined.connection.call("w-0", "open", Unreadable(bytes(1)))
+
+    with pytest.raises(NodeGone, match="large array cannot be sent to it: OSError: its file was"):
+        call.result(DEADLINE_S)
+    assert "its file was removed" in joined.why_gone()
+    assert joined.node_error.result(DEADLINE_S) is None
 
 
 class Unheard(Client):
