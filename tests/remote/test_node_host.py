@@ -97,6 +97,38 @@ def test_an_answer_that_cannot_be_pickled_fails_only_its_call(host: NodeHost) ->
     asyncio.run(serving(host, use))
 
 
+def test_only_calls_that_something_waits_for_are_answered(host: NodeHost) -> None:
+    executed = []
+
+    async def execute(number: int) -> None:
+        executed.append(number)
+        if number:
+            raise RuntimeError("only the log says so")
+
+    async def main() -> int:
+        connection = NodeConnection(NodeReady(HERE))
+        host._hosts["w-0"] = Fake(execute_in_order=execute)  # type: ignore[assignment]
+        connection.post("w-0", "execute_in_order", 0)
+        connection.post("w-0", "execute_in_order", 1)
+        # Answers keep their order, and this one is not urgent. So others would come before it.
+        last = connection.call("", "close_port")
+        n_parts = 0
+
+        async def send(part: Part) -> None:
+            nonlocal n_parts
+            n_parts += 1
+            connection.on_part(part)
+            connection.end()
+
+        async with asyncio.timeout(DEADLINE_S):
+            await host.serve(connection.parts(), send)
+        assert last.result(0) is None
+        return n_parts
+
+    assert asyncio.run(main()) == 1
+    assert executed == [0, 1]
+
+
 def test_a_host_whose_answers_are_not_taken_ends(host: NodeHost) -> None:
     async def main() -> None:
         connection = NodeConnection(NodeReady(HERE))

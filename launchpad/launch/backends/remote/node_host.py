@@ -176,6 +176,10 @@ class NodeHost:
             error = str(refused)
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"
+        if not call.has_answer:
+            if error is not None:
+                _log.debug("%s of %s failed: %s", call.method, call.worker or "the node", error)
+            return
         answer = Answer(call.number, result, error)
         self._queue.put(answer, is_urgent=not call.worker and call.method == node_connection.RENEW)
 
