@@ -67,6 +67,29 @@ def test_a_renewal_overtakes_the_calls_that_wait() -> None:
     assert asyncio.run(sent()) == [HostCall(1, "", "renew", []), HostCall(0, "w-0", "open", [])]
 
 
+def test_a_posted_call_keeps_its_place_and_asks_for_no_answer() -> None:
+    async def sent() -> list[Any]:
+        connection = NodeConnection(READY)
+        connection.call("w-0", "open")
+        connection.post("w-0", "end")
+        return await messages_of(connection)
+
+    assert asyncio.run(sent()) == [
+        HostCall(0, "w-0", "open", []),
+        HostCall(1, "w-0", "end", [], has_answer=False),
+    ]
+
+
+def test_a_call_posted_to_a_node_that_is_gone_is_dropped() -> None:
+    async def sent() -> list[Any]:
+        connection = NodeConnection(READY)
+        connection.on_gone(NodeGone("its node process has ended"))
+        connection.post("w-0", "end")
+        return await messages_of(connection)
+
+    assert asyncio.run(sent()) == []
+
+
 def test_an_answer_of_several_parts_resolves_its_call() -> None:
     result = bytes(3 << 20)
 

@@ -21,6 +21,7 @@ from launchpad.launch.large_buffers import LargeBuffer
 
 DEADLINE_S = 60.0
 HERE = HostReady("here", "127.0.0.1")
+SPEC = SimpleNamespace(worker=SimpleNamespace(plan=SimpleNamespace(gpus=("0",))))
 
 
 class Fake:
@@ -67,10 +68,9 @@ def test_the_lease_is_renewed_while_buffers_are_copied(
         assert may_go_on.wait(DEADLINE_S)
 
     monkeypatch.setattr(node_host, "keep_copies", copy_slowly)
-    spec = SimpleNamespace(worker=SimpleNamespace(plan=SimpleNamespace(gpus=("0",))))
 
     async def use(connection: NodeConnection) -> str:
-        opening = connection.call("w-0", "open", spec, None, LargeBuffer(bytes(3 << 20)))
+        opening = connection.call("w-0", "open", SPEC, None, LargeBuffer(bytes(3 << 20)))
         await asyncio.to_thread(is_copying.wait, DEADLINE_S)
         await asyncio.wrap_future(connection.renew())
         assert not opening.done()
@@ -97,6 +97,38 @@ def test_an_answer_that_cannot_be_pickled_fails_only_its_call(host: NodeHost) ->
     asyncio.run(serving(host, use))
 
 
+def test_only_calls_that_something_waits_for_are_answered(host: NodeHost) -> None:
+    executed = []
+
+    async def execute(number: int) -> None:
+        executed.append(number)
+        if number:
+            raise RuntimeError("only the log says so")
+
+    async def main() -> int:
+        connection = NodeConnection(NodeReady(HERE))
+        host._hosts["w-0"] = Fake(execute_in_order=execute)  # type: ignore[assignment]
+        connection.post("w-0", "execute_in_order", 0)
+        connection.post("w-0", "execute_in_order", 1)
+        # Answers keep their order, and this one is not urgent. So others would come before it.
+        last = connection.call("", "close_port")
+        n_parts = 0
+
+        async def send(part: Part) -> None:
+            nonlocal n_parts
+            n_parts += 1
+            connection.on_part(part)
+            connection.end()
+
+        async with asyncio.timeout(DEADLINE_S):
+            await host.serve(connection.parts(), send)
+        assert last.result(0) is None
+        return n_parts
+
+    assert asyncio.run(main()) == 1
+    assert executed == [0, 1]
+
+
 def test_a_host_whose_answers_are_not_taken_ends(host: NodeHost) -> None:
     async def main() -> None:
         connection = NodeConnection(NodeReady(HERE))
@@ -110,6 +142,63 @@ def test_a_host_whose_answers_are_not_taken_ends(host: NodeHost) -> None:
 
     with pytest.raises(LaunchError, match="does not take answers: ValueError: not this one"):
         asyncio.run(main())
+
+
+def test_a_host_that_is_ended_while_it_waits_for_the_former_one_never_opens(
+    host: NodeHost,
+) -> None:
+    async def main() -> str:
+        is_closing = asyncio.Event()
+        may_close = asyncio.Event()
+
+        async def close() -> None:
+            is_closing.set()
+            await asyncio.wait_for(may_close.wait(), DEADLINE_S)
+
+        async def use(connection: NodeConnection) -> str:
+            host._hosts["w-0"] = Fake(close=close)  # type: ignore[assignment]
+            opening = connection.call("w-0", "open", SPEC, None)
+            await is_closing.wait()
+            await asyncio.wrap_future(connection.call("w-0", "end"))
+            may_close.set()
+            with pytest.raises(LaunchError) as error:
+                await asyncio.wrap_future(opening)
+            return str(error.value)
+
+        return await serving(host, use)  # type: ignore[no-any-return]
+
+    assert asyncio.run(main()) == "it was ended before it was ready"
+    assert not host._hosts
+    assert not host._given
+
+
+def test_a_node_host_that_ends_waits_for_the_former_host_of_a_worker(host: NodeHost) -> None:
+    has_closed = []
+
+    async def main() -> None:
+        is_closing = asyncio.Event()
+        may_close = asyncio.Event()
+
+        async def close() -> None:
+            is_closing.set()
+            await asyncio.wait_for(may_close.wait(), DEADLINE_S)
+            has_closed.append(True)
+
+        async def use(connection: NodeConnection) -> None:
+            host._hosts["w-0"] = Fake(close=close)  # type: ignore[assignment]
+            connection.post("w-0", "open", SPEC, None)
+            await is_closing.wait()
+            # The node host ends now, and with it the call that waits for the former host.
+            is_closing.clear()
+            connection.end()
+            await is_closing.wait()
+            may_close.set()
+
+        await serving(host, use)
+
+    asyncio.run(main())
+
+    assert has_closed == [True]
 
 
 def test_all_workers_are_ended_although_one_of_them_cannot_be(host: NodeHost) -> None:

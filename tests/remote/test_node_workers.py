@@ -45,6 +45,9 @@ class Node:
             answer.set_result(None)
         return answer
 
+    def post(self, worker: str, method: str, *arguments: Any, **options: Any) -> None:
+        self.call(worker, method, *arguments, **options)
+
     def end_worker(self, worker: str, kind: str, attempt: int = 1) -> None:
         """Report that an attempt has ended."""
         until(lambda: worker in self.updates)

@@ -81,6 +81,22 @@ def test_a_part_that_comes_twice_even_in_two_threads_does_no_harm() -> None:
     assert [message for message in joined if message is not None] == [content]
 
 
+@pytest.mark.parametrize("size", [1, 3 * MiB])
+def test_a_part_that_comes_again_after_its_message_does_no_harm(size: int) -> None:
+    joiner = PartJoiner()
+    parts_of_message = list(cut(1, bytes(size)))
+    first_joined = [joiner.add(part) for part in parts_of_message]
+    # An urgent message, whose number is higher, may end before one that has begun earlier.
+    (urgent,) = cut(2, "urgent")
+    assert joiner.add(urgent) == "urgent"
+
+    again = [joiner.add(part) for part in (*parts_of_message, urgent)]
+
+    assert first_joined[-1] == bytes(size)
+    assert again == [None] * len(again)
+    assert not joiner._incoming
+
+
 def take(*events: tuple[int, Any], put: list[Any]) -> list[Any]:
     """Return the messages in the order in which their last parts are sent.
 

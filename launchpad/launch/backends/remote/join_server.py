@@ -17,6 +17,7 @@ from typing import Any
 import portpicker
 
 from launchpad.courier import Server, keyring
+from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import RunSecrets, versions
 from launchpad.launch.backends.remote.joined_node import LauncherAddress
 from launchpad.launch.backends.remote.node_connection import NodeConnection, NodeGone, NodeReady
@@ -71,13 +72,16 @@ class JoinServer:
         if not self._on_join(key, connection):
             return
         self._joined[key] = connection
+        why = "its connection has ended"
         try:
             async for part in connection.parts():
                 yield part
+        except LaunchError as error:  # a large array can't be read
+            why = str(error)
         finally:
             if self._joined.get(key) is connection:
                 del self._joined[key]
-            connection.on_gone(NodeGone("its connection has ended"))
+            connection.on_gone(NodeGone(why))
             self._on_gone(key, connection)
 
     def _answer(self, key: Hashable, part: Part) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launchpad.courier import Client, NotSent, OutcomeUnknown, StreamBroken, keyring
+from launchpad.courier import Client, StreamBroken, keyring
 from launchpad.launch.backends.launcher_info import RunSecrets
 from launchpad.launch.backends.remote.node_connection import NodeReady
 from launchpad.launch.backends.remote.node_host import NodeHost, own_ip
@@ -65,7 +65,8 @@ async def _serve(
                     yield part
 
         async def send(part: Part) -> None:
-            with contextlib.suppress(NotSent, OutcomeUnknown):  # the launcher is gone
-                await repeating.aio.answer(key, part)
+            # An error ends the node. Otherwise the launcher would wait forever for the answer. If the
+            # launcher is gone, the end of the stream says so.
+            await repeating.aio.answer(key, part)
 
         await host.serve(parts(), send)

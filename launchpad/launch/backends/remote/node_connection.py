@@ -47,13 +47,18 @@ RENEW = "renew"
 
 @dataclass(frozen=True)
 class HostCall:
-    """A call of a method of a worker's host, as data. Without a worker, it is one of the node's host."""
+    """A call of a method of a worker's host, as data. Without a worker, it is one of the node's host.
+
+    Attributes:
+        has_answer: False if nothing waits for the answer, so that the node doesn't send it.
+    """
 
     number: int
     worker: str
     method: str
     arguments: Sequence[Any] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    has_answer: bool = True
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,16 @@ class NodeConnection:
         """Call a method of a worker's host. The future raises NodeGone if the node is gone."""
         return self._call(worker, method, arguments, options)
 
+    def post(self, worker: str, method: str, *arguments: Any, **options: Any) -> None:
+        """Call a method, and have the node send no answer.
+
+        Answers of many calls would be in the way of reports: each takes a round trip if the node has joined.
+        """
+        with self._lock:
+            if self._gone is None:
+                call = self._call_of(worker, method, arguments, options, has_answer=False)
+                self._queue.put(call)
+
     def renew(self) -> Future[Any]:
         """Renew the node's lease. This overtakes all that waits to be sent."""
         return self._call("", RENEW, is_urgent=True)
@@ -127,14 +142,25 @@ class NodeConnection:
         future = Future[Any]()
         with self._lock:
             if self._gone is None:
-                number = next(self._numbers)
-                self._answers[number] = future
-                once = [self._once(argument) for argument in arguments]
-                call = HostCall(number, worker, method, once, options or {})
+                call = self._call_of(worker, method, arguments, options or {})
+                self._answers[call.number] = future
                 self._queue.put(call, is_urgent=is_urgent)
                 return future
         future.set_exception(self._gone)
         return future
+
+    def _call_of(
+        self,
+        worker: str,
+        method: str,
+        arguments: Sequence[Any],
+        options: Mapping[str, Any],
+        *,
+        has_answer: bool = True,
+    ) -> HostCall:
+        """Return a call with a new number. Queue it with the lock still held."""
+        once = [self._once(argument) for argument in arguments]
+        return HostCall(next(self._numbers), worker, method, once, options, has_answer)
 
     def end(self) -> None:
         """Have the node's process end its workers, and then itself."""

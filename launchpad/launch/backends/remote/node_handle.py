@@ -31,6 +31,10 @@ class NodeHandle(HostHandle):
         assert self.connection is not None
         return self.connection.call(self.worker, method, *arguments, **options)
 
+    def post(self, method: str, *arguments: Any, **options: Any) -> None:
+        assert self.connection is not None
+        self.connection.post(self.worker, method, *arguments, **options)
+
     def end(self) -> None:
         self.post("end")
 

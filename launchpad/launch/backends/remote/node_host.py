@@ -89,6 +89,8 @@ class NodeHost:
         self._gpus_from = gpus_from
         self._devices = devices
         self._hosts: dict[str, WorkerHost] = {}
+        # Hosts that are being closed, and whose workers have new hosts.
+        self._formers: set[WorkerHost] = set()
         self._given: dict[str, Sequence[str]] = {}
         self._buffers: dict[int, LargeBuffer] = {}
         self._new_buffers: list[LargeBuffer] = []
@@ -132,7 +134,7 @@ class NodeHost:
             # as if these had ended by themselves.
             for task in tasks:
                 task.cancel()
-            closing = (host.close() for host in self._hosts.values())
+            closing = (host.close() for host in (*self._hosts.values(), *self._formers))
             for error in await asyncio.gather(*closing, return_exceptions=True):
                 if error is not None:
                     _log.warning("a worker's host could not be closed", exc_info=error)
@@ -141,7 +143,7 @@ class NodeHost:
 
     def _on_lease_end(self) -> None:
         """End all workers at once, in the lease's thread, since the event loop may be busy or stuck."""
-        for host in list(self._hosts.values()):
+        for host in (*self._hosts.values(), *self._formers):
             OwnThread(target=host.end_now, name="launchpad-lease-end").start()
         with contextlib.suppress(RuntimeError):  # the loop has been closed
             self._loop.call_soon_threadsafe(self._stop, lease.ENDED)
@@ -176,6 +178,10 @@ class NodeHost:
             error = str(refused)
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"
+        if not call.has_answer:
+            if error is not None:
+                _log.debug("%s of %s failed: %s", call.method, call.worker or "the node", error)
+            return
         answer = Answer(call.number, result, error)
         self._queue.put(answer, is_urgent=not call.worker and call.method == node_connection.RENEW)
 
@@ -211,12 +217,18 @@ class NodeHost:
         self, worker: str, spec: HostSpec, keys: RunSecrets, *buffers: LargeBuffer
     ) -> HostReady:
         former = self._hosts.get(worker)
-        if former:  # the former host is being ended
-            await former.close()
-            self._given.pop(worker, None)
-        gpus = spec.worker.plan.gpus or self._free_gpus(worker, spec.worker.plan.resources.gpus)
         host = WorkerHost(self._versions, self._remedy, self._subreapers)
+        # The host is registered first. Otherwise an `end` that comes while the former host is being closed
+        # would find that one, and this one would stay.
         self._hosts[worker] = host
+        if former:
+            self._formers.add(former)
+            await former.close()
+            self._formers.discard(former)
+            self._given.pop(worker, None)
+            if self._hosts.get(worker) is not host:
+                raise LaunchError("it was ended before it was ready")
+        gpus = spec.worker.plan.gpus or self._free_gpus(worker, spec.worker.plan.resources.gpus)
         self._given[worker] = gpus
         await self._keep_new_buffers()
         return await host.open_at(self._where, tuple(gpus), spec, keys, buffers, self._devices)

@@ -22,6 +22,9 @@ from typing import Any
 PART_BYTES = 1 << 20
 """The most bytes that one part carries."""
 
+_REMEMBERED = 64
+"""The number of complete messages whose repeated parts are recognized. A repeat comes soon after its part."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -59,12 +62,16 @@ class PartJoiner:
 
     def __init__(self) -> None:
         self._incoming: dict[int, bytearray] = {}
+        # The last ones are not all higher than the numbers before, because urgent messages overtake others.
+        self._complete: deque[int] = deque(maxlen=_REMEMBERED)
         # Held while a part is added, because a part that was sent twice may arrive in two threads.
         self._lock = threading.Lock()
 
     def add(self, part: Part) -> Any:
         """Return the message if this is its last part; else None."""
         with self._lock:
+            if part.number in self._complete:
+                return None
             if part.offset == 0:
                 self._incoming.setdefault(part.number, bytearray())
             content = self._incoming.get(part.number)
@@ -74,6 +81,7 @@ class PartJoiner:
             if len(content) < sum(part.sizes):
                 return None
             del self._incoming[part.number]
+            self._complete.append(part.number)
         rest = memoryview(content)
         pieces = []
         for size in part.sizes:

@@ -84,7 +84,7 @@ def check_all_pairs(connections: Mapping[str, NodeConnection]) -> list[str]:
         for other, why in _answer_of(name, future, "it cannot look for the others").items()
     ]
     for node in connections.values():
-        node.call("", "close_port")
+        node.post("", "close_port")
     return texts
 
 

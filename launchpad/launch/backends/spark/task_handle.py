@@ -27,6 +27,10 @@ class TaskHandle(HostHandle):
         assert self.job is not None
         return self.job.joined[self.task].call(self.worker, method, *arguments, **options)
 
+    def post(self, method: str, *arguments: Any, **options: Any) -> None:
+        assert self.job is not None
+        self.job.joined[self.task].post(self.worker, method, *arguments, **options)
+
     @property
     def lease_of(self) -> object:
         assert self.job is not None

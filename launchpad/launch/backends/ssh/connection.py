@@ -51,10 +51,13 @@ _OPTIONS = (
 )
 
 _HELLO_S = 30.0
-"""How long a host may take from its login until its node process runs, without the time of the upload."""
+"""How long a host may take from its login until its node process runs, without the time of the upload.
+
+When the upload has ended, up to 2 MiB of it may still be on the way to the host.
+"""
 
 _UPLOADED_AT_ONCE = 256 << 10
-"""Each such piece of the upload must arrive within `_HELLO_S`."""
+"""The process `ssh` must take each such piece of the upload within `_HELLO_S`."""
 
 _TRIES = 4
 _TRY_AGAIN_S = 0.5
@@ -284,7 +287,7 @@ class SshConnections:
     async def _upload(
         self, host: Host, process: asyncio.subprocess.Process, limit: asyncio.Timeout
     ) -> None:
-        """Send the bootstrap, its header and the code. Each piece that has been sent extends the limit."""
+        """Send the bootstrap, its header and the code. Each piece that `ssh` has taken extends the limit."""
         header = {
             "hello": wire.HELLO,
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
