@@ -27,6 +27,7 @@ MAY_LOOK = {
     "view/pages/runs.py": "when a run began",
     "view/pages/worker.py": "how long an attempt has taken",
     "cli/records.py": "what a user means by ten minutes ago, and when a log was written",
+    "launch/backends/slurm/job.py": "a folder that was not touched for a week is not used any more",
     "launch/backends/spark/session.py": "how long an executor is there: Spark says since when",
 }
 CLOCK = re.compile(r"\b(date)?time\.(time|now|utcnow|today|localtime|gmtime|ctime)\b")
