@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,7 +127,9 @@ class Leaving:
 
 
 @pytest.fixture
-def leave(cluster: FakeCluster) -> Iterator[Leave]:
+def leave(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Leave]:
+    # The code of the folder is sent. All that tests import from this checkout takes several Secrets.
+    monkeypatch.chdir(tmp_path)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         yield lambda: Leaving(cluster, pool)
 
