@@ -19,6 +19,7 @@ from examples.on_digits import HEAD, table
 
 HERE = Path(__file__).parent
 CHECKED = "checked.json"
+RESULT = "result.svg"
 ON_DIGITS = "on_digits.json"
 WIDTH = 100
 
@@ -297,8 +298,16 @@ def section(example: Example) -> str:
         wrapped(f"Source: {example.source}") if example.source else "",
         checked(example),
         f"![The graph of {example.name}]({example.folder}/graph.svg)",
+        picture(example),
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def picture(example: Example) -> str:
+    """Return the picture of the example's result; empty if it draws none."""
+    if not (folder_of(example.name) / RESULT).is_file():
+        return ""
+    return f"![The result of {example.name}]({example.folder}/{RESULT})"
 
 
 def wrapped(text: str, first: str = "") -> str:
@@ -415,7 +424,12 @@ if __name__ == "__main__":
     parser.add_argument("--run", action="store_true", help="run the examples first")
     if parser.parse_args().run:
         for each in EXAMPLES:
-            checks = [f"--json={folder_of(each.name) / CHECKED}", "--quick", *each.flags]
+            checks = [
+                f"--json={folder_of(each.name) / CHECKED}",
+                f"--picture={folder_of(each.name) / RESULT}",
+                "--quick",
+                *each.flags,
+            ]
             run("examples._shared.drawn", each.name, *(checks if each.shown else ()))
         run("examples.on_digits", f"--json={HERE / ON_DIGITS}")
     (HERE / "README.md").write_text(page())

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
-from examples._shared import digits, networks
+from examples._shared import digits
 from examples._shared.checks import JSON, QUICK
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.places import module_of
 from examples._shared.problem import Learned, Problem
 
@@ -73,7 +73,7 @@ def row(
 
 def accuracy(parameters: Array, problem: Problem) -> str:
     """Return the share of the held-out digits that these parameters recognise."""
-    return f"{networks.accuracy(problem.widths, parameters, digits.load()[1]):.3f}"
+    return f"{problem.accuracy(parameters, digits.load()[1]):.3f}"
 
 
 def distance(parameters: Array, alone: Array) -> str:

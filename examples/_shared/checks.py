@@ -5,10 +5,17 @@ from pathlib import Path
 
 from absl import flags
 
+from examples._shared import pictures
+
 JSON = flags.DEFINE_string("json", "", "File for what was checked, for the page of all examples.")
 QUICK = flags.DEFINE_bool("quick", False, "Do a little of everything, in 15 seconds at most.")
 
 _passed: list[dict[str, str]] = []
+
+
+def phase(title: str) -> None:
+    """Print a heading for what the example does next: `phase("4 ranks; then rank 1 is killed")`."""
+    print(f"\n== {title}", flush=True)
 
 
 def check(ok: bool, claim: str, measured: str) -> None:
@@ -20,7 +27,8 @@ def check(ok: bool, claim: str, measured: str) -> None:
 
 
 def done() -> None:
-    """Print that all claims held, and write them to the file that `--json` names."""
+    """Print that all claims held. Write the files that `--json` and `--picture` name."""
     if JSON.value:
         Path(JSON.value).write_text(json.dumps(_passed, indent=1))
+    pictures.write()
     print("the answer is right")

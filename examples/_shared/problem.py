@@ -6,45 +6,76 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared import digits, networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
+from examples._shared.networks import Dense, Loss, Network, cross_entropy
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Softmax regression on the digits, or a deeper network. Each worker takes a slice of every batch."""
+    """A network, the data that it learns, and how. Each worker takes a slice of every batch.
 
-    training: Digits = field(default_factory=lambda: digits.load()[0])
+    By default it is softmax regression on the digits.
+
+    Example:
+        problem = Problem(wine, TorchNetwork(model), workers=3, steps=100)
+
+    Attributes:
+        slice_size: How many rows of each batch a worker takes.
+        loss_function: Returns the mean loss of outputs, and its gradient by the outputs.
+    """
+
+    training: Data = field(default_factory=lambda: digits.load()[0])
+    network: Network = field(default_factory=lambda: Dense((64, 10)))
     workers: int = 4
     steps: int = 400
-    slice_size: int = 48  # how many digits of each batch a worker takes
+    slice_size: int = 48
     learning_rate: float = 0.5
-    widths: tuple[int, ...] = (64, 10)
+    loss_function: Loss = cross_entropy
 
     @property
     def first_parameters(self) -> Array:
-        """Return zeros for softmax regression, and random parameters for more layers."""
-        parameters = networks.first_parameters(self.widths)
-        return np.zeros_like(parameters) if len(self.widths) == 2 else parameters
+        """Return zeros for softmax regression, and the first parameters of any other network."""
+        parameters = self.network.first_parameters()
+        is_one_dense_layer = isinstance(self.network, Dense) and len(self.network.sizes) == 1
+        return np.zeros_like(parameters) if is_one_dense_layer else parameters
 
-    def batch(self, step: int) -> Digits:
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Return the widths of a dense network."""
+        assert isinstance(self.network, Dense)
+        return self.network.widths
+
+    def batch(self, step: int) -> Data:
         """Return the slices of all workers together."""
         return self.training.batch(step, self.slice_size * self.workers)
 
-    def slice(self, step: int, worker: int) -> Digits:
+    def slice(self, step: int, worker: int) -> Data:
         """Return a worker's slice of the batch of this step."""
         part = slice(self.slice_size * worker, self.slice_size * (worker + 1))
         return self.training.batch(step, self.slice_size * self.workers, part)
 
     def gradient(self, parameters: Array, step: int, worker: int) -> Array:
         """Return the gradient of the mean loss on a worker's slice of the batch of this step."""
-        return networks.gradient(self.widths, parameters, self.slice(step, worker))
+        return self.loss_and_gradient(parameters, self.slice(step, worker))[1]
+
+    def loss(self, parameters: Array, step: int) -> float:
+        """Return the mean loss on the batch of this step."""
+        return self.loss_and_gradient(parameters, self.batch(step))[0]
+
+    def loss_and_gradient(self, parameters: Array, data: Data) -> tuple[float, Array]:
+        """Return the mean loss on some data, and its gradient by the parameters."""
+        return networks.loss_and_gradient(self.network, parameters, data, self.loss_function)
+
+    def accuracy(self, parameters: Array, held_out: Data) -> float:
+        """Return the share of rows whose class gets the highest score."""
+        return networks.accuracy(self.network, parameters, held_out)
 
     def train_alone(self) -> Array:
         """Return the parameters that one process learns from the whole batches."""
         parameters = self.first_parameters
         for step in range(self.steps):
-            gradient = networks.gradient(self.widths, parameters, self.batch(step))
-            parameters -= self.learning_rate * gradient
+            _, gradient = self.loss_and_gradient(parameters, self.batch(step))
+            parameters = parameters - self.learning_rate * gradient
         return parameters
 
 

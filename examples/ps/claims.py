@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from examples._shared import digits, networks
+from examples._shared import digits
 from examples._shared.checks import check
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples._shared.problem import Problem
 from examples.ps.program import Trained
 from examples.ps.shards import SspShard
@@ -82,9 +82,9 @@ def check_staleness(staleness: Sequence[int], problem: Problem) -> None:
     )
 
 
-def check_accuracy(parameters: Array, problem: Problem, held_out: Digits) -> None:
+def check_accuracy(parameters: Array, problem: Problem, held_out: Data) -> None:
     """Check that the network recognises enough of the held-out digits."""
-    accuracy = networks.accuracy(problem.widths, parameters, held_out)
+    accuracy = problem.accuracy(parameters, held_out)
     check(
         accuracy >= WANTED_ACCURACY,
         f"at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are recognised",

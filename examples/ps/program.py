@@ -18,8 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import launchpad as lp
-from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.problem import Problem
 from examples.ps.shards import AsyncShard, Shard, SspShard, SyncShard
 
@@ -66,9 +65,7 @@ class Worker:
             parameters = self._push(step, gradient)
             self._me.save((step + 1, parameters, pushed), keep=1)
             if self._index == 0 and step % 100 == 0:
-                batch = self._problem.batch(step)
-                scores = networks.forward(self._problem.widths, parameters, batch.images)[-1]
-                print(f"step {step}: loss {networks.cross_entropy(scores, batch)[0]:.3f}")
+                print(f"step {step}: loss {self._problem.loss(parameters, step):.3f}")
         lp.barrier("trained")
         shards = lp.broadcast(self._shards)
         applied = shards.applied()

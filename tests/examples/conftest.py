@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples._shared.digits import Digits
+from examples._shared.data import Data
 from examples._shared.places import module_of
 from tests.helpers import scripts
 
@@ -55,10 +55,10 @@ def in_a_worker(tmp_path: Path) -> Iterator[None]:
         yield
 
 
-def noise(n: int) -> Digits:
+def noise(n: int) -> Data:
     """So many images of nothing."""
     rng = np.random.default_rng(n)
-    return Digits(rng.random((n, 64)), rng.integers(10, size=n))
+    return Data(rng.random((n, 64)), rng.integers(10, size=n))
 
 
 def assert_refused(*checks: Callable[[], object]) -> None:

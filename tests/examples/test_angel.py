@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.logical_time import Event
 from examples.systems.angel import claims, oracle, text
 from examples.systems.angel.algorithm import Weights, add

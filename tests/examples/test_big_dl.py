@@ -4,7 +4,7 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared import networks
-from examples._shared.digits import Digits
+from examples._shared.data import Data
 from examples.systems.big_dl import claims, quantized
 from examples.systems.big_dl.algorithm import (
     FORWARD_BACKWARD,
@@ -25,8 +25,8 @@ def test_a_network_in_int8_has_weights_within_half_of_their_rows_scale_and_reads
         off = layer.weights * layer.scales[:, None].astype(float) - matrix[:-1].T
         assert (np.abs(off) <= layer.scales[:, None] * 0.501).all()
         assert np.abs(layer.weights).max() == 127
-    read = networks.forward(widths, parameters, images.images)[-1].argmax(axis=1)
-    assert quantized.accuracy(layers, Digits(images.images, read)) > 0.95
+    read = networks.forward(widths, parameters, images.inputs)[-1].argmax(axis=1)
+    assert quantized.accuracy(layers, Data(images.inputs, read)) > 0.95
 
 
 def test_checks_refuse_what_is_nearly_right() -> None:
@@ -40,7 +40,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
     right, off = result([1.0, 2.0]), result([1.0, 2.0 + 1e-15])
     deadly = [Task(FORWARD_BACKWARD, 5, executor=1)]
     # An image is one pixel; a weight of another pixel makes the scale so large that all others are 0.
-    shown = Digits(np.eye(10, 64, 1), np.arange(10))
+    shown = Data(np.eye(10, 64, 1), np.arange(10))
     parameters = np.vstack([np.full(10, 1e6), np.eye(64, 10)]).ravel()
     claims.check_kills(result([1.0, 2.0], 8, 2).trained, right.trained, deadly, 4)
 

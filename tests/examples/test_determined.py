@@ -15,7 +15,7 @@ import threadpoolctl
 
 import launchpad as lp
 from examples._shared import digits
-from examples._shared.digits import Digits
+from examples._shared.data import Data
 from examples.systems.determined import claims
 from examples.systems.determined.algorithm import Asha, Grid, Pbt, Random
 from examples.systems.determined.experiment import Experiment
@@ -276,7 +276,7 @@ def test_a_browser_shows_states_and_curves_and_nothing_from_elsewhere(
 
 
 def test_a_trial_that_needs_more_slots_than_there_are_is_refused_before_anything_starts() -> None:
-    data = Digits(np.zeros((1, 64)), np.zeros(1, np.int64))
+    data = Data(np.zeros((1, 64)), np.zeros(1, np.int64))
     wide = Experiment("wide", "asha", {}, slots=3)
 
     with pytest.raises(ValueError, match="needs 3 slots at once, and pool 'cpu' has 2"):

@@ -151,9 +151,9 @@ def test_models_that_vote_are_read_by_the_mean_of_their_probabilities(training) 
     one, other = (networks.first_parameters(training.problem.widths, seed) for seed in (1, 2))
     probabilities = 0.0
     for parameters in (one, other):
-        scores = np.exp(networks.forward(training.problem.widths, parameters, digits.images)[-1])
+        scores = np.exp(networks.forward(training.problem.widths, parameters, digits.inputs)[-1])
         probabilities = probabilities + scores / scores.sum(axis=1, keepdims=True)
 
     (share,) = claims.accuracies(training, [one[None], other[None]], digits)
 
-    assert share == (np.argmax(probabilities, axis=1) == digits.labels).mean()
+    assert share == (np.argmax(probabilities, axis=1) == digits.targets).mean()

@@ -11,7 +11,7 @@ import pytest
 
 import launchpad as lp
 from examples import on_digits
-from examples._shared.digits import Digits
+from examples._shared.data import Data
 from examples._shared.places import module_of
 from examples._shared.problem import Problem
 
@@ -53,7 +53,7 @@ def test_a_run_that_was_to_be_disturbed_and_was_not_is_refused(
     monkeypatch.setenv("LP_LAUNCH_TYPE", "test_mt")
     monkeypatch.setattr(lp.testing, "crash", lambda: None)
     system = importlib.import_module(f"{module_of(method.partition(',')[0])}.on_digits")
-    few = Digits(np.random.default_rng(0).random((99, 64)), np.arange(99) % 10)
+    few = Data(np.random.default_rng(0).random((99, 64)), np.arange(99) % 10)
 
     with pytest.raises(RuntimeError, match="to be killed"):
         system.METHODS[method](Problem(few, workers=2, steps=8), True)

@@ -7,7 +7,7 @@ import pytest
 
 import launchpad as lp
 from examples._shared import logical_time, networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples._shared.logical_time import Event
 from examples.systems.pipedream import claims, oracle
 from examples.systems.pipedream.algorithm import (
@@ -29,7 +29,7 @@ THREE = [Part(2, 1), Part(1, 1), Part(2, 1)]
 
 
 @pytest.fixture
-def batches() -> list[Digits]:
+def batches() -> list[Data]:
     return [noise(24)[slice(i, i + 2)] for i in range(0, 24, 2)]
 
 
@@ -42,7 +42,7 @@ def test_the_pipeline_of_no_plan_waits_for_ever() -> None:
         assert sum(len(own) for own in spans) >= 2 * 24 * len(plan)
 
 
-def test_without_replicas_the_oracle_is_the_equation(batches: list[Digits]) -> None:
+def test_without_replicas_the_oracle_is_the_equation(batches: list[Data]) -> None:
     history = [networks.first_parameters(WIDTHS)]
     for t, batch in enumerate(batches):
         late = [cut(WIDTHS, THREE, history[max(0, t - 2 + k)])[k][1] for k in range(3)]
@@ -52,7 +52,7 @@ def test_without_replicas_the_oracle_is_the_equation(batches: list[Digits]) -> N
     assert np.array_equal(oracle.train(WIDTHS, THREE, batches, RATE, sync=False), history[-1])
 
 
-def test_the_check_of_weights_refuses_one_that_is_off_by_a_bit(batches: list[Digits]) -> None:
+def test_the_check_of_weights_refuses_one_that_is_off_by_a_bit(batches: list[Data]) -> None:
     truth = oracle.train(WIDTHS, THREE, batches, RATE, sync=False)
     claims.check_weights("right", returned(truth), THREE, STASHING, batches)
 
@@ -61,7 +61,7 @@ def test_the_check_of_weights_refuses_one_that_is_off_by_a_bit(batches: list[Dig
         claims.check_weights("right", returned(truth), THREE, STASHING, batches)
 
 
-def test_a_plan_for_another_network_is_refused(batches: list[Digits]) -> None:
+def test_a_plan_for_another_network_is_refused(batches: list[Data]) -> None:
     with pytest.raises(ValueError, match="a plan for 2 layers; the network has 5"):
         add_pipeline(lp.Program("short"), "short", [Part(2, 1)], batches[0], 12)
 

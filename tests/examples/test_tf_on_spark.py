@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.tf_on_spark import claims
 from examples.systems.tf_on_spark.algorithm import DataFeed, Row
 from examples.systems.tf_on_spark.feeder import Fed
@@ -27,7 +27,7 @@ from tests.examples.conftest import assert_refused
 from tests.waiting import until
 
 ARGS = Args((64, 10), np.zeros(650), batch_size=2)
-PARTITION = Digits(np.random.default_rng(0).random((5, 64)), np.arange(5))
+PARTITION = Data(np.random.default_rng(0).random((5, 64)), np.arange(5))
 JOB = Job(ARGS, [PARTITION, PARTITION], feeders=2)
 
 
@@ -41,7 +41,7 @@ def test_a_reservation_that_is_not_complete_in_time_names_who_is_absent() -> Non
 
 
 def test_a_batch_whose_rows_have_not_one_result_each_is_refused() -> None:
-    rows = [Row((0, 0, i), PARTITION.images[i], i) for i in range(2)]
+    rows = [Row((0, 0, i), PARTITION.inputs[i], i) for i in range(2)]
     feed = DataFeed(SimpleNamespace(take=lambda n: rows, cancel=None, answer=None))
     feed.next_batch(2)
 
@@ -52,7 +52,7 @@ def test_a_batch_whose_rows_have_not_one_result_each_is_refused() -> None:
 def test_what_an_attempt_has_pushed_that_died_before_the_step_was_complete_is_pushed_again(
     tmp_path: Path,
 ) -> None:
-    first, again, other = ([Row((0, 0, i), PARTITION.images[i], i)] for i in range(3))
+    first, again, other = ([Row((0, 0, i), PARTITION.inputs[i], i)] for i in range(3))
     with lp.testing.worker("ps", state=tmp_path), ThreadPoolExecutor(2) as pool:
         server: Any = ParameterServer(ARGS, 2, None, None)  # type: ignore[arg-type]
         pushed = pool.submit(push, server, 0, first)
@@ -83,7 +83,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
     of_id = claims.rows_of(job)
     alone = train_alone(ARGS, [[[of_id[id_] for id_ in ids] for ids in step] for step in ledger])
     queue = lp.QueueStats(5, 5, 0, 0, 4, 0, 1, 0, 0, 64, (), is_cancelled=True)
-    nine_of_ten = Digits(np.zeros((10, 64)), np.array([0] * 9 + [1]))
+    nine_of_ten = Data(np.zeros((10, 64)), np.array([0] * 9 + [1]))
 
     def ran(job: Job, attempts: Sequence[int] = (2, 2, 2), **changes: Any) -> Ran:
         stats = replace(queue, **changes)
@@ -130,7 +130,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         lambda: claims.check_same_as_alone(learned(alone, ledger[:1]), ""),
         lambda: claims.check_planned(learned(alone, ledger[::-1])),
         lambda: claims.check_planned(learned(alone, uneven)),
-        lambda: claims.check_accuracy(zeros, replace(nine_of_ten, labels=np.arange(10) // 8), ""),
+        lambda: claims.check_accuracy(zeros, replace(nine_of_ten, targets=np.arange(10) // 8), ""),
         lambda: claims.check_enough(ran(enough, put=71)),
         lambda: claims.check_enough(ran(enough, put=70, is_cancelled=False)),
         lambda: claims.check_enough(one_not_told),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from examples._shared.digits import Digits
+from examples._shared.data import Data
 from examples.systems.tf_replicator import claims, oracle
 from examples.systems.tf_replicator.algorithm import Replicator, Trained
 from examples.systems.tf_replicator.models import RATE, Gan, Normalization
@@ -22,7 +22,7 @@ def test_the_serial_batch_norm_has_the_gradient_that_its_outputs_say() -> None:
 
 
 def test_the_gan_changes_its_generator_by_the_gradient_of_its_loss() -> None:
-    gan = Gan(Replicator(), Digits(np.random.default_rng(0).random((100, 64)), np.zeros(100, int)))
+    gan = Gan(Replicator(), Data(np.random.default_rng(0).random((100, 64)), np.zeros(100, int)))
     inputs = next(gan.input_fn(0, 1))
     generator, first = gan.variables[0], gan.variables[0].copy()
     gan.step_fn(inputs)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.zero import checkpoint, claims
 from examples.systems.zero.algorithm import STAGES
 from examples.systems.zero.memory import Memory, memory_of
@@ -41,7 +41,7 @@ class OneOfFour:
 def train(store: Any, steps: int = 2) -> None:
     batch = noise(8)
     for _ in range(steps):
-        values = forward(store, batch.images)
+        values = forward(store, batch.inputs)
         backward(store, values, networks.cross_entropy(values[-1], batch)[1])
         store.update()
 
@@ -50,7 +50,7 @@ def test_layers_one_after_the_other_have_the_gradient_of_the_whole_network() -> 
     store, batch = Alone(first_layers()), noise(8)
     whole = networks.gradient(WIDTHS, networks.first_parameters(WIDTHS), batch)
 
-    values = forward(store, batch.images)
+    values = forward(store, batch.inputs)
     backward(store, values, networks.cross_entropy(values[-1], batch)[1])
 
     assert np.array_equal(np.concatenate(store.gradients), whole)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 
 class Variables(NamedTuple):

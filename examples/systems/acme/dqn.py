@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.acme.adam import Adam
 from examples.systems.acme.algorithm import Variables
 from examples.systems.acme.policy import SCALE, WIDTHS, Scores

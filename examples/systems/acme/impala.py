@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.acme.adam import Adam
 from examples.systems.acme.algorithm import Variables
 from examples.systems.acme.policy import SCALE, WIDTHS, Scores

@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 
 def vtrace_by_definition(

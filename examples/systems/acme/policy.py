@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 WIDTHS = (4, 64, 2)
 SCALE = np.array([1.2, 1.25, 0.105, 1.25])  # of observations

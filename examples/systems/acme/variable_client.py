@@ -5,7 +5,7 @@ import time
 from typing import NamedTuple, Protocol
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.acme.algorithm import Variables
 
 REFRESH_S = 0.05

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 
 class VTrace(NamedTuple):

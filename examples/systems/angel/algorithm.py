@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 Keys = npt.NDArray[np.integer[Any]]
 Sparse = tuple[Keys, Array]  # sorted keys, and a value for each

@@ -9,7 +9,7 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared.checks import check
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.angel import oracle
 from examples.systems.angel.makespan import makespan
 from examples.systems.angel.regression import Rows

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.problem import Learned, Problem
 from examples.systems.angel.algorithm import Keys, Task
 from examples.systems.angel.program import make_program

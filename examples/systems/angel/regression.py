@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.angel.algorithm import Keys, Task
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.logical_time import Event
 from examples.systems.angel.algorithm import PSFUNCS, Keys, Sparse, Task, Weights, add
 from examples.systems.angel.shard import Report, Shard

@@ -4,6 +4,7 @@ from absl import app
 
 from examples._shared import digits
 from examples._shared.checks import QUICK, done
+from examples._shared.networks import Dense
 from examples._shared.problem import Problem
 from examples.systems.big_dl import claims
 from examples.systems.big_dl.algorithm import FORWARD_BACKWARD, SYNCHRONIZATION, Task
@@ -20,7 +21,7 @@ def main(_: list[str]) -> None:
     training, held_out = digits.load()
     problem = Problem(
         training,
-        widths=(64, 512, 64, 10),  # so many that a message is nearly all gradient
+        Dense((64, 512, 64, 10)),  # so many that a message is nearly all gradient
         steps=24 if QUICK.value else 240,
         slice_size=24,
         learning_rate=0.1,

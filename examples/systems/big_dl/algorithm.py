@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 FORWARD_BACKWARD = "forward-backward"
 SYNCHRONIZATION = "synchronization"

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.big_dl.algorithm import Block, Task
 
 

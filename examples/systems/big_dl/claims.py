@@ -8,7 +8,7 @@ import numpy as np
 import launchpad as lp
 from examples._shared import networks
 from examples._shared.checks import check
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.big_dl import quantized
 from examples.systems.big_dl.algorithm import Task
 from examples.systems.big_dl.program import Result, Trained
@@ -90,7 +90,7 @@ def check_kills(
     )
 
 
-def check_int8(widths: Sequence[int], parameters: Array, held_out: Digits) -> None:
+def check_int8(widths: Sequence[int], parameters: Array, held_out: Data) -> None:
     """Check that the network in int8 recognises nearly as many digits, from fewer bytes."""
     layers = quantized.quantize(widths, parameters)
     accuracy = networks.accuracy(widths, parameters, held_out)

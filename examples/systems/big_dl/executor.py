@@ -13,7 +13,7 @@ import numpy as np
 import threadpoolctl
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.big_dl.algorithm import SYNCHRONIZATION, Block, Jobs, Task
 from examples.systems.big_dl.block_store import BlockStore
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.problem import Problem
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.problem import Problem
 from examples.systems.big_dl.algorithm import SYNCHRONIZATION, Block, Jobs, Task, dispatches
 from examples.systems.big_dl.executor import Executor

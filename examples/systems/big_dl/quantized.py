@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples._shared.networks import Widths
 
 
@@ -35,11 +35,11 @@ def quantize_rows(matrix: Array) -> tuple[npt.NDArray[np.int8], Array]:
     return np.rint(matrix / scales[:, None]).astype(np.int8), scales
 
 
-def accuracy(layers: Sequence[Layer], digits: Digits) -> float:
+def accuracy(layers: Sequence[Layer], digits: Data) -> float:
     """Return the share of images whose digit gets the highest score; products are added up in int32."""
-    values = digits.images
+    values = digits.inputs
     for i, layer in enumerate(layers):
         inputs, scales = quantize_rows(np.tanh(values) if i else values)
         products = inputs.astype(np.int32) @ layer.weights.T.astype(np.int32)
         values = products * scales[:, None] * layer.scales + layer.biases
-    return float((values.argmax(axis=1) == digits.labels).mean())
+    return float((values.argmax(axis=1) == digits.targets).mean())

@@ -7,6 +7,7 @@ from absl import app
 import launchpad as lp
 from examples._shared import digits, networks
 from examples._shared.checks import QUICK, done
+from examples._shared.networks import Dense
 from examples._shared.problem import Problem
 from examples.systems.byteps import claims
 from examples.systems.byteps.oracle import train_alone, train_by_all_reduce
@@ -20,7 +21,7 @@ def main(_: list[str]) -> None:
     """Train with 0, 2 and 4 spare machines, once more while one is killed; check what the papers claim."""
     problem = Problem(
         digits.load()[0],
-        widths=(64, 2048, 1024, 10),  # the second layer has 17 MB
+        Dense((64, 2048, 1024, 10)),  # the second layer has 17 MB
         steps=3 if QUICK.value else 20,
         slice_size=6,
         learning_rate=0.01,

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.byteps.placement import Partition
 
 Event = tuple[str, Partition]
@@ -76,7 +76,7 @@ class SendQueue:
 def train_step(
     widths: Sequence[int],
     layers: Sequence[Array],
-    digits: Digits,
+    digits: Data,
     before: Callable[[int], None],
     send: Callable[[int, Array], None],
 ) -> None:
@@ -89,7 +89,7 @@ def train_step(
             it.
         send: Called with each layer's number and gradient as soon as backward has made it.
     """
-    values = [digits.images]
+    values = [digits.inputs]
     for i, layer in enumerate(layers):
         before(i)
         is_last = i + 1 == len(layers)

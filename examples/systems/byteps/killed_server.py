@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.byteps.placement import Partition
 from examples.systems.byteps.server import KeepsGradients, SummationServer
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 
 class Momentum:

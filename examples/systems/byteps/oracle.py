@@ -8,7 +8,7 @@ import numpy as np
 import threadpoolctl
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.problem import Problem
 from examples.systems.byteps.optimizer import Momentum
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.byteps.placement import Partition
 
 

@@ -14,7 +14,7 @@ import threadpoolctl
 
 import launchpad as lp
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.problem import Problem
 from examples.systems.byteps.algorithm import Event, SendQueue, train_step
 from examples.systems.byteps.optimizer import Momentum

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar, cast
 import threadpoolctl
 
 import launchpad as lp
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.determined import training
 from examples.systems.determined.master import Master, Work
 from examples.systems.determined.user import User
@@ -49,7 +49,7 @@ class Slot:
     def __init__(
         self,
         pool: str,
-        data: tuple[Digits, Digits],
+        data: tuple[Data, Data],
         kills: dict[int, Kill],
         master: lp.CourierClient[Master],
         user: lp.CourierClient[User],
@@ -111,7 +111,7 @@ class Slot:
         steps = itertools.count()
         training_data, held_out = self._data
 
-        def gradients(parameters: Array, batch: Digits) -> list[Array]:
+        def gradients(parameters: Array, batch: Data) -> list[Array]:
             own = training.part_gradient(parameters, batch, rank, size)
             return self._exchange(work, next(steps), own)
 

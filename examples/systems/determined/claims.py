@@ -11,7 +11,7 @@ from itertools import islice
 from threadpoolctl import threadpool_limits
 
 from examples._shared.checks import check
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.determined.experiment import Experiment
 from examples.systems.determined.log import History, Report, TrialRow
 from examples.systems.determined.oracle import asha_goes_on, train_alone
@@ -22,7 +22,7 @@ Curve = list[float]
 
 
 def curves_alone(
-    history: History, data: tuple[Digits, Digits], to_the_end: Experiment
+    history: History, data: tuple[Data, Data], to_the_end: Experiment
 ) -> dict[int, Curve]:
     """Train each trial alone, as far as the log says that it has come. Train those of ASHA to the end."""
     last = {to_the_end.name: to_the_end.options["rungs"][-1]}

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.determined.algorithm import Hyperparameters, Start
 from examples.systems.determined.allocations import Allocations
 from examples.systems.determined.experiment import Experiment

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.determined import training
 from examples.systems.determined.algorithm import Hyperparameters
 
@@ -10,14 +10,14 @@ from examples.systems.determined.algorithm import Hyperparameters
 def train_alone(
     trial: int,
     hyperparameters: Hyperparameters,
-    data: tuple[Digits, Digits],
+    data: tuple[Data, Data],
     ranks: int = 1,
     begin: tuple[int, Array] | None = None,
 ) -> Iterator[tuple[int, float, Array]]:
     """Yield, after each epoch, its number, the loss and the parameters."""
     epoch, parameters = begin or (0, training.first_parameters(trial))
 
-    def gradients(parameters: Array, batch: Digits) -> list[Array]:
+    def gradients(parameters: Array, batch: Data) -> list[Array]:
         return [training.part_gradient(parameters, batch, r, ranks) for r in range(ranks)]
 
     while True:

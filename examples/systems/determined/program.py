@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import launchpad as lp
-from examples._shared.digits import Digits
+from examples._shared.data import Data
 from examples.systems.determined.agent import Kill, Slot
 from examples.systems.determined.master import Master
 from examples.systems.determined.user import Submission, User
@@ -32,7 +32,7 @@ class Agent:
 
 
 def make_program(
-    data: tuple[Digits, Digits],
+    data: tuple[Data, Data],
     submissions: Sequence[Submission],
     agents: Sequence[Agent],
     master_dies_at: dict[int, int] | None = None,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.determined.algorithm import Hyperparameters
 
 WIDTHS = (64, 16, 10)
@@ -20,9 +20,9 @@ def first_parameters(trial: int) -> Array:
 def train_epoch(
     parameters: Array,
     hyperparameters: Hyperparameters,
-    digits: Digits,
+    digits: Data,
     epoch: int,
-    gradients: Callable[[Array, Digits], Sequence[Array]],
+    gradients: Callable[[Array, Data], Sequence[Array]],
 ) -> Array:
     """Return the parameters after an epoch; `gradients` returns the gradients of all parts of a batch."""
     order = np.random.default_rng([1, epoch]).permutation(len(digits))
@@ -33,13 +33,13 @@ def train_epoch(
     return parameters
 
 
-def part_gradient(parameters: Array, batch: Digits, rank: int, size: int) -> Array:
+def part_gradient(parameters: Array, batch: Data, rank: int, size: int) -> Array:
     """Return the gradient on a rank's part of a batch."""
     return networks.gradient(WIDTHS, parameters, batch[slice(rank, None, size)])
 
 
-def loss(parameters: Array, digits: Digits) -> float:
+def loss(parameters: Array, digits: Data) -> float:
     """Return the loss on these digits, infinite if the trial has diverged."""
-    scores = networks.forward(WIDTHS, parameters, digits.images)[-1]
+    scores = networks.forward(WIDTHS, parameters, digits.inputs)[-1]
     mean, _ = networks.cross_entropy(scores, digits)
     return mean if np.isfinite(mean) else float("inf")

@@ -9,7 +9,7 @@ from absl import app
 import launchpad as lp
 from examples._shared import digits
 from examples._shared.checks import QUICK, done
-from examples._shared.digits import Digits
+from examples._shared.data import Data
 from examples._shared.problem import Problem
 from examples.systems.dist_keras import claims
 from examples.systems.dist_keras.oracle import Replayed, replay
@@ -51,7 +51,7 @@ def launch(
     return {name: [worker[name] for worker in workers] for name in training.rules}
 
 
-def report_accuracy(training: Training, name: str, alone: Replayed, held_out: Digits) -> None:
+def report_accuracy(training: Training, name: str, alone: Replayed, held_out: Data) -> None:
     """Check the accuracy of the rules that should be good, and print that of the others."""
     reached = claims.accuracies(training, alone.centre.models, held_out)
     if name in WANTED:

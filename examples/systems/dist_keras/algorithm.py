@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 ELASTICITY = 0.2
 MOMENTUM = 0.9

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.dist_keras.algorithm import Centre
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from examples._shared import networks
 from examples._shared.checks import check
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.dist_keras.oracle import Replayed
 from examples.systems.dist_keras.program import Trained
 from examples.systems.dist_keras.training import Training
@@ -101,21 +101,21 @@ def check_order(recorded: Trained, replayed: Trained) -> None:
     )
 
 
-def accuracies(training: Training, models: Sequence[Array], held_out: Digits) -> list[float]:
+def accuracies(training: Training, models: Sequence[Array], held_out: Data) -> list[float]:
     """Return, for each seed, the share of digits that the models recognise by their mean vote."""
     shares = []
     for of_seed in zip(*models, strict=True):
         votes = np.zeros((len(held_out), 10))
         for parameters in of_seed:
             probabilities = np.exp(
-                networks.forward(training.problem.widths, parameters, held_out.images)[-1]
+                networks.forward(training.problem.widths, parameters, held_out.inputs)[-1]
             )
             votes += probabilities / probabilities.sum(axis=1, keepdims=True)
-        shares.append(float((votes.argmax(axis=1) == held_out.labels).mean()))
+        shares.append(float((votes.argmax(axis=1) == held_out.targets).mean()))
     return shares
 
 
-def lowest(training: Training, versions: Sequence[Array], held_out: Digits) -> list[float]:
+def lowest(training: Training, versions: Sequence[Array], held_out: Data) -> list[float]:
     """Return, for each seed, the lowest accuracy of the centre in the second half of the training."""
     late = [accuracies(training, [version], held_out) for version in versions[len(versions) // 2 :]]
     return [min(of_seed) for of_seed in zip(*late, strict=True)]

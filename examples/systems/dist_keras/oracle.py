@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import threadpoolctl
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.dist_keras.algorithm import Centre, Commit, Replica
 from examples.systems.dist_keras.training import Rule, Training
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import threadpoolctl
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.dist_keras.algorithm import Centre
 from examples.systems.dist_keras.server import Server
 from examples.systems.dist_keras.training import Training

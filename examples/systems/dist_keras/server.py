@@ -1,7 +1,7 @@
 """The server of a rule. After a kill it goes on from its last acknowledged update: see _shared/shard.py."""
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.shard import ShardState
 from examples.systems.dist_keras.algorithm import Centre
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples._shared.problem import Problem
 from examples.systems.dist_keras.algorithm import (
     AdagReplica,
@@ -61,9 +61,9 @@ class Training:
             batch = next(batches)
             steps = self.problem.steps
             slices = [self.problem.slice(i * steps + batch, worker) for i in range(len(rows))]
-            images = np.stack([each.images for each in slices])
-            labels = np.stack([each.labels for each in slices])
-            return networks.gradient(self.problem.widths, rows, Digits(images, labels))
+            images = np.stack([each.inputs for each in slices])
+            labels = np.stack([each.targets for each in slices])
+            return networks.gradient(self.problem.widths, rows, Data(images, labels))
 
         return rule.worker(self.first_parameters(rule), gradient, rule.learning_rate, rule.window)
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Partition(Protocol):
 class Rows:
     """A partition of digits. Each epoch goes through it in another order."""
 
-    digits: Digits
+    digits: Data
     n_batches: int
 
     def gradient(self, model: Model, parameters: Array, step: int) -> Array:
@@ -53,7 +53,7 @@ class Rows:
         return networks.gradient(model.widths, parameters, self.digits[rows])
 
 
-def in_batches(partitions: Sequence[Digits], batch_size: int) -> list[Rows]:
+def in_batches(partitions: Sequence[Data], batch_size: int) -> list[Rows]:
     """Cut all partitions into the same number of batches, the largest of which have this size."""
     sizes = [len(digits) for digits in partitions]
     n_batches = -(-max(sizes) // batch_size)

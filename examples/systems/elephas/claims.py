@@ -6,7 +6,7 @@ import numpy as np
 
 from examples._shared import networks
 from examples._shared.checks import check
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.elephas.algorithm import Model
 from examples.systems.elephas.program import Result
 from examples.systems.elephas.worker import VICTIM
@@ -77,7 +77,7 @@ def check_lost_are_counted(result: Result, models: Sequence[Model]) -> None:
     )
 
 
-def check_accuracy(mode: str, result: Result, models: Sequence[Model], held_out: Digits) -> None:
+def check_accuracy(mode: str, result: Result, models: Sequence[Model], held_out: Data) -> None:
     """Check that the models recognise enough of the held-out digits, whatever the seed."""
     accuracies = [
         networks.accuracy(model.widths, fitted.weights.parameters, held_out)

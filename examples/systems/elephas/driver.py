@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.shard import ShardState
 from examples.systems.elephas.algorithm import Model, Weights
 

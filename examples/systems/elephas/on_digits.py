@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.problem import Learned, Problem
 from examples.systems.elephas.algorithm import Model
 from examples.systems.elephas.claims import attempts

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.elephas.algorithm import Model, Partition, train
 
 

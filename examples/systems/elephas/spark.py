@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 
 SETTINGS: dict[str, Any] = {
     "spark.master": "local[2]",
@@ -17,7 +17,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def partitions(rdd: Any) -> list[Digits]:
+def partitions(rdd: Any) -> list[Data]:
     """Return the partitions of an RDD of pairs, an image and the digit that it shows."""
 
     def packed(pairs: Iterator[tuple[Array, int]]) -> Iterator[tuple[Array, list[int]]]:
@@ -25,7 +25,7 @@ def partitions(rdd: Any) -> list[Digits]:
         yield np.stack(images), list(labels)
 
     collected = rdd.mapPartitions(packed).collect()  # by Spark's own processes
-    return [Digits(images, np.array(labels)) for images, labels in collected]
+    return [Data(images, np.array(labels)) for images, labels in collected]
 
 
 def session() -> Any:
@@ -40,9 +40,9 @@ def session() -> Any:
     return SparkSession.builder.config(map=SETTINGS).getOrCreate()
 
 
-def through_spark(lists: Sequence[Digits]) -> list[Digits]:
+def through_spark(lists: Sequence[Data]) -> list[Data]:
     """Put these lists into an RDD, one per partition, and return the partitions that come out of it."""
     with session() as spark:
         context = spark.sparkContext
-        pairs = [zip(digits.images, digits.labels.tolist(), strict=True) for digits in lists]
+        pairs = [zip(digits.inputs, digits.targets.tolist(), strict=True) for digits in lists]
         return partitions(context.union([context.parallelize(list(part), 1) for part in pairs]))

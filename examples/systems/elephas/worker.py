@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.elephas.algorithm import Model, Partition, train
 from examples.systems.elephas.driver import Driver, Fitted
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 
 
 def costs(widths: networks.Widths) -> list[int]:
@@ -71,12 +71,12 @@ class Layers:
             self._kept[number] = [inputs]
         return values[-1]
 
-    def backward(self, number: int, received: Array | Digits) -> Array:
+    def backward(self, number: int, received: Array | Data) -> Array:
         """Return the gradient by the inputs, from the gradient by the outputs, or from the digits."""
         values = self._kept[number]
         if self._rematerializes:
             values = self._compute(number, *values)
-        if isinstance(received, Digits):
+        if isinstance(received, Data):
             received = networks.cross_entropy(values[-1], received)[1]
         by_inputs, by_parameters = networks.backward(
             self._widths, self._parameters, values, received, self._is_last

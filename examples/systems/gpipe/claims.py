@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from examples._shared.checks import check
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.logical_time import idle, replay
 from examples.systems.gpipe import oracle
 from examples.systems.gpipe.algorithm import costs, cut

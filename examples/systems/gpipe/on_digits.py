@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 import launchpad as lp
+from examples._shared.networks import Dense
 from examples._shared.problem import Learned, Problem
 from examples.systems.gpipe.program import make_program
 from examples.systems.gpipe.training import Run, Training
@@ -15,7 +16,7 @@ WIDTHS = (64, 32, 24, 16, 10)
 
 def learn(problem: Problem, is_killed: bool) -> Learned:
     """Train with four stages. The third may be killed half-way; raise RuntimeError if it was not."""
-    deeper = replace(problem, widths=WIDTHS)
+    deeper = replace(problem, network=Dense(WIDTHS))
     training = Training(
         problem.training,
         problem.steps,

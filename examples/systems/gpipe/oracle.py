@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.gpipe.training import Training
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import launchpad as lp
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples._shared.logical_time import Event
 from examples._shared.networks import Widths
 from examples.systems.gpipe.algorithm import Layers, schedule
@@ -112,13 +112,13 @@ class Stage:
         waited /= time.perf_counter() - began
         return Batch(gradient, parameters, layers.peak, trace, waited)
 
-    def _feed(self, number: int, batch: Digits, micro_batches: int) -> None:
+    def _feed(self, number: int, batch: Data, micro_batches: int) -> None:
         """Put the images into the first stage's own inbox, and the digits into the last stage's."""
         size = len(batch) // micro_batches
         for m in range(micro_batches):
             part = batch[m * size : (m + 1) * size]
             if self._before is None:
-                self._inbox.put(("forward", number, m), (None, part.images))
+                self._inbox.put(("forward", number, m), (None, part.inputs))
             if self._after is None:
                 self._inbox.put(("backward", number, m), (None, part))
 

@@ -7,7 +7,7 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.gpipe.oracle import Trained
 from examples.systems.gpipe.training import Training
 
@@ -28,8 +28,8 @@ def train_by_torch(group: lp.Collective, training: Training, micro_batches: int)
     pipeline = ScheduleGPipe(stage, micro_batches, loss_fn=torch.nn.functional.cross_entropy)
     for step in range(training.steps):
         batch = training.batch(step)
-        images = [torch.from_numpy(batch.images)] if stage.is_first else []
-        labels = torch.from_numpy(batch.labels) if stage.is_last else None
+        images = [torch.from_numpy(batch.inputs)] if stage.is_first else []
+        labels = torch.from_numpy(batch.targets) if stage.is_last else None
         optimizer.zero_grad()
         pipeline.step(*images, target=labels)
         optimizer.step()

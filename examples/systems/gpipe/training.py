@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from examples._shared.digits import Digits
+from examples._shared.data import Data
 from examples.systems.gpipe.algorithm import costs, cut
 
 
@@ -12,13 +12,13 @@ from examples.systems.gpipe.algorithm import costs, cut
 class Training:
     """A network, its digits, and how it is trained."""
 
-    digits: Digits
+    digits: Data
     steps: int
     widths: tuple[int, ...] = (64, 48, 40, 32, 32, 24, 24, 16, 10)
     batch_size: int = 64
     learning_rate: float = 0.1
 
-    def batch(self, step: int) -> Digits:
+    def batch(self, step: int) -> Data:
         return self.digits.batch(step, self.batch_size)
 
     def cut(self, stages: int) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 
 
 @dataclass
@@ -85,10 +85,10 @@ class DistributedOptimizer:
 
 
 def backward(
-    widths: Sequence[int], parameters: Array, digits: Digits, optimizer: DistributedOptimizer
+    widths: Sequence[int], parameters: Array, digits: Data, optimizer: DistributedOptimizer
 ) -> None:
     """Give the optimizer the gradient of the mean loss, tensor by tensor, from the last layer on."""
-    values = networks.forward(widths, parameters, digits.images)
+    values = networks.forward(widths, parameters, digits.inputs)
     _, gradient = networks.cross_entropy(values[-1], digits)
     own = networks.matrices(widths, parameters)
     of_layers = networks.matrices(widths, optimizer.gradient)

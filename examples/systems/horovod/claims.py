@@ -6,7 +6,7 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared.checks import check
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.horovod.program import Trained, Training
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.problem import Learned, Problem
 from examples.systems.horovod.program import Training, make_program, train
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.horovod.program import Training
 
 
@@ -32,8 +32,8 @@ def train_by_torch(group: lp.Collective, training: Training) -> Array:
     for step in range(training.steps):
         part = training.batch(step)[group.rank :: group.size]
         optimizer.zero_grad()
-        scores = network(torch.from_numpy(part.images))
-        loss: Any = torch.nn.functional.cross_entropy(scores, torch.from_numpy(part.labels))
+        scores = network(torch.from_numpy(part.inputs))
+        loss: Any = torch.nn.functional.cross_entropy(scores, torch.from_numpy(part.targets))
         loss.backward()
         optimizer.step()
     tensors = [tensor.detach().numpy().T for tensor in network.parameters()]

@@ -17,7 +17,7 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.horovod.algorithm import DistributedOptimizer, Momentum, backward
 
 
@@ -25,7 +25,7 @@ from examples.systems.horovod.algorithm import DistributedOptimizer, Momentum, b
 class Training:
     """A network, its digits, and how it is trained."""
 
-    digits: Digits
+    digits: Data
     widths: tuple[int, ...]
     steps: int
     fusion_bytes: int = 1 << 20
@@ -34,7 +34,7 @@ class Training:
     learning_rate: float = 0.05
     momentum: float = 0.9
 
-    def batch(self, step: int) -> Digits:
+    def batch(self, step: int) -> Data:
         return self.digits.batch(step, self.batch_size)
 
     @property

@@ -6,7 +6,7 @@ import numpy as np
 
 from examples._shared import logical_time, networks
 from examples._shared.checks import check
-from examples._shared.digits import Digits
+from examples._shared.data import Data
 from examples._shared.logical_time import Event
 from examples.systems.pipedream import oracle
 from examples.systems.pipedream.algorithm import (
@@ -75,9 +75,7 @@ def shown(plan: Plan) -> str:
     return " + ".join(f"{n}×{replicas}" if replicas > 1 else f"{n}" for n, replicas in plan)
 
 
-def check_weights(
-    label: str, trained: Trained, plan: Plan, rule: str, batches: list[Digits]
-) -> None:
+def check_weights(label: str, trained: Trained, plan: Plan, rule: str, batches: list[Data]) -> None:
     """Compare the weights of all workers with what one process computes."""
     parts = cut(WIDTHS, plan, oracle.train(WIDTHS, plan, batches, RATE, rule == VERTICAL_SYNC))
     truths = [
@@ -147,7 +145,7 @@ def check_traffic(n_bytes: float) -> None:
     )
 
 
-def check_accuracy(trained: Trained, batches: list[Digits], held_out: Digits) -> None:
+def check_accuracy(trained: Trained, batches: list[Data], held_out: Data) -> None:
     """Compare the accuracy of the pipeline with that of one process without delays."""
     weights = np.concatenate([layers.weights for layers, *_ in trained])
     alone = oracle.train(WIDTHS, [Part(len(WIDTHS) - 1, 1)], batches, RATE, sync=False)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples._shared.networks import Widths, first_parameters, gradient
 from examples.systems.pipedream.algorithm import Part, Plan, cut
 
@@ -17,7 +17,7 @@ def all_plans(layers: int, machines: int) -> Iterator[Plan]:
             yield (Part(own + 1, replicas + 1), *following)
 
 
-def train(widths: Widths, plan: Plan, batches: list[Digits], rate: float, sync: bool) -> Array:
+def train(widths: Widths, plan: Plan, batches: list[Data], rate: float, sync: bool) -> Array:
     """Return the last weights of w(t+1) = w(t) − rate · ∇f(w_1(t−n+1), w_2(t−n+2), …, w_n(t)).
 
     The k-th of n stages is late by n − k minibatches. A stage of R replicas is late by rounds of R

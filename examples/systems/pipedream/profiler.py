@@ -8,7 +8,7 @@ from itertools import pairwise
 import threadpoolctl
 
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.networks import Widths
 
 

@@ -8,7 +8,7 @@ stage 0 ───────────── stage 1 ×2 ──────�
 
 import launchpad as lp
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.pipedream.algorithm import STASHING, Layers, Plan, cut
 from examples.systems.pipedream.profiler import profile
 from examples.systems.pipedream.stage import Stage
@@ -27,10 +27,10 @@ class KilledStage(Stage):
         super()._backward(minibatch, gradient)
 
 
-def make_profiling(batch: Digits) -> lp.Program:
+def make_profiling(batch: Data) -> lp.Program:
     """Return the program that profiles the layers: one worker, whose result is the profile."""
     program = lp.Program("profile")
-    program.add_node(lp.PyNode(profile, WIDTHS, batch.images), label="profiler")
+    program.add_node(lp.PyNode(profile, WIDTHS, batch.inputs), label="profiler")
     return program
 
 
@@ -38,7 +38,7 @@ def add_pipeline(
     program: lp.Program,
     label: str,
     plan: Plan,
-    digits: Digits,
+    digits: Data,
     minibatches: int,
     rule: str = STASHING,
     is_killed: bool = False,

@@ -12,7 +12,7 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples._shared.logical_time import Event
 from examples.systems.pipedream.algorithm import (
     BACKWARD,
@@ -45,7 +45,7 @@ class Stage:
         stage: int,
         mine: range,
         layers: Layers,
-        digits: Digits,
+        digits: Data,
         workers: Sequence["lp.CourierClient[Stage]"],
     ) -> None:
         self._plan = plan
@@ -81,7 +81,7 @@ class Stage:
             received = None if sender is None else self._inbox.take((kind, minibatch))
             events.append(Event(kind, minibatch, sender))
             if kind == FORWARD:
-                inputs = received or (self._digits.batch(minibatch, BATCH).images, math.inf)
+                inputs = received or (self._digits.batch(minibatch, BATCH).inputs, math.inf)
                 self._layers.forward(minibatch, *inputs)
                 self._send_outputs(minibatch)
             else:

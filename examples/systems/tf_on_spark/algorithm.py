@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 
 Id = tuple[int, int, int]
 """Epoch, partition, and position in it."""
@@ -19,9 +19,9 @@ class Row(NamedTuple):
     label: int
 
 
-def rows(epoch: int, partition: int, digits: Digits) -> Iterator[Row]:
+def rows(epoch: int, partition: int, digits: Data) -> Iterator[Row]:
     """Yield the rows of a partition."""
-    for i, (image, label) in enumerate(zip(digits.images, digits.labels.tolist(), strict=True)):
+    for i, (image, label) in enumerate(zip(digits.inputs, digits.targets.tolist(), strict=True)):
         yield Row((epoch, partition, i), image, label)
 
 

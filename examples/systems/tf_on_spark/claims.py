@@ -5,7 +5,7 @@ from collections import Counter
 import launchpad as lp
 from examples._shared import networks
 from examples._shared.checks import check
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.tf_on_spark.algorithm import Id, Row
 from examples.systems.tf_on_spark.job import Job
 from examples.systems.tf_on_spark.oracle import train_alone
@@ -78,7 +78,7 @@ def check_planned(ran: Ran) -> None:
     )
 
 
-def check_accuracy(ran: Ran, held_out: Digits, how: str) -> None:
+def check_accuracy(ran: Ran, held_out: Data, how: str) -> None:
     """Check that the model recognises enough of the held-out digits."""
     accuracy = networks.accuracy(ran.job.args.widths, ran.parameters, held_out)
     check(
@@ -118,7 +118,7 @@ def check_inferred(ran: Ran) -> None:
     results = sorted(each for fed in ran.feeders for each in fed.results.items())
     expected = []
     for number, digits in enumerate(job.partitions):
-        scores = networks.forward(args.widths, args.parameters, digits.images)[-1]
+        scores = networks.forward(args.widths, args.parameters, digits.inputs)[-1]
         expected.append((number, list(enumerate(scores.argmax(axis=1).tolist()))))
     check(
         results == expected,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from examples._shared.digits import Digits
+from examples._shared.data import Data
 from examples.systems.tf_on_spark.algorithm import DataFeed, Row, rows
 from examples.systems.tf_on_spark.main_fun import Args, train
 
@@ -37,7 +37,7 @@ class Job:
     """
 
     args: Args
-    partitions: Sequence[Digits]
+    partitions: Sequence[Data]
     main_fun: Callable[[Args, DataFeed], Any] = train
     epochs: int = 1
     is_pushed: bool = True

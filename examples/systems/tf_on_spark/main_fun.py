@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.tf_on_spark.algorithm import DataFeed, Id, Row
 
 
@@ -48,7 +48,7 @@ def gradient(widths: Sequence[int], parameters: Array, rows: Sequence[Row]) -> A
         return np.zeros_like(parameters)
     _, images, labels = zip(*rows, strict=True)
     return len(rows) * networks.gradient(
-        widths, parameters, Digits(np.stack(images), np.array(labels))
+        widths, parameters, Data(np.stack(images), np.array(labels))
     )
 
 

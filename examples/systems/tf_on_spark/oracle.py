@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.tf_on_spark.algorithm import Row
 from examples.systems.tf_on_spark.main_fun import Args, gradient
 

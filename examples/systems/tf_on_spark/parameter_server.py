@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples._shared.shard import ShardState
 from examples.systems.tf_on_spark.algorithm import Id
 from examples.systems.tf_on_spark.main_fun import Args

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.tf_on_spark.algorithm import Row
 from examples.systems.tf_on_spark.feeder import Fed, feed
 from examples.systems.tf_on_spark.job import Job

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.elephas.spark import session
 from examples.systems.tf_on_spark.algorithm import Row
 from examples.systems.tf_on_spark.job import Job
@@ -22,7 +22,7 @@ def run_by_spark(job: Job) -> Ran:
     with session() as spark:
         context = spark.sparkContext
         pairs = [
-            list(zip(each.images, each.labels.tolist(), strict=True)) for each in job.partitions
+            list(zip(each.inputs, each.targets.tolist(), strict=True)) for each in job.partitions
         ]
         rdd = context.union([context.parallelize(part, 1) for part in pairs])
 

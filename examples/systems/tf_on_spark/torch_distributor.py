@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.elephas.spark import session
 from examples.systems.gpipe.torch_pipeline import flat
 from examples.systems.tf_on_spark.job import Job

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 T = TypeVar("T")
 Optimizer = Callable[[Array, Array], None]  # changes a variable, by its gradient

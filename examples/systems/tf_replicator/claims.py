@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from examples._shared.checks import check
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.tf_replicator import oracle
 from examples.systems.tf_replicator.algorithm import Replicator, Trained
 from examples.systems.tf_replicator.models import BATCH, RATE, Classifier, Gan, Normalization
@@ -42,7 +42,7 @@ def check_losses(name: str, alone: Trained, together: dict[int, Trained]) -> Non
     )
 
 
-def check_serial(trained: Trained, examples: Digits) -> None:
+def check_serial(trained: Trained, examples: Data) -> None:
     """Check the losses and parameters of a classifier against those of a serial program."""
     losses, parameters = oracle.train(examples, len(trained.outputs), BATCH, RATE)
     by_losses = _distance(np.mean(trained.outputs, axis=1), np.array(losses))
@@ -81,7 +81,7 @@ def _distance(x: Array, y: Array) -> float:
     return float(np.abs(x - y).max())
 
 
-def check_gan_learns(trained: Trained, held_out: Digits) -> None:
+def check_gan_learns(trained: Trained, held_out: Data) -> None:
     """Check that the mean of the generated images has come nearer to that of digits."""
     gan = Gan(Replicator(), held_out)
     distances = []
@@ -89,7 +89,7 @@ def check_gan_learns(trained: Trained, held_out: Digits) -> None:
     for variables in (gan.variables[0].copy(), trained.variables[0]):
         gan.variables[0][...] = variables
         mean = gan.generator.forward(noise).mean(axis=0)
-        distances.append(np.abs(mean - held_out.images.mean(axis=0)).mean())
+        distances.append(np.abs(mean - held_out.inputs.mean(axis=0)).mean())
     claim = "the mean generated image comes nearer to the mean held-out digit"
     measured = "from {:.2f} to {:.2f} per pixel".format(*distances)
     check(distances[1] < distances[0] / 2, claim, measured)
@@ -128,15 +128,15 @@ def check_applied(replicas: Sequence[AsyncResult], pushes: int, first: Sequence[
     )
 
 
-def check_accuracy(sync: Trained, replicas: Sequence[AsyncResult], held_out: Digits) -> None:
+def check_accuracy(sync: Trained, replicas: Sequence[AsyncResult], held_out: Data) -> None:
     """Check that asynchronous replicas learn nearly as well."""
     last = max(replicas, key=lambda replica: replica.applied)
     accuracies = []
     for parameters in (sync.variables[0], last.variables[0]):
         classifier = Classifier(Replicator(), held_out)
         classifier.variables[0][...] = parameters
-        answers = classifier.network.forward(held_out.images).argmax(axis=1)
-        accuracies.append(np.mean(answers == held_out.labels))
+        answers = classifier.network.forward(held_out.inputs).argmax(axis=1)
+        accuracies.append(np.mean(answers == held_out.targets))
     claim = (
         f"with mode='async' replicas recognise nearly as many of {len(held_out)} held-out digits as with"
         " mode='sync'"

@@ -9,7 +9,7 @@ from itertools import count
 import numpy as np
 
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.tf_replicator.algorithm import BatchNorm, Replicator
 
 RATE = 0.2
@@ -52,17 +52,17 @@ class Network:
 class Classifier:
     """A model that reads digits."""
 
-    def __init__(self, replicator: Replicator, digits: Digits) -> None:
+    def __init__(self, replicator: Replicator, digits: Data) -> None:
         self._digits = digits
         self.network = Network((64, 32, 10), replicator)
         self.variables = [self.network.parameters]
         self._optimizer = replicator.wrap_optimizer(descend)
 
-    def input_fn(self, replica_id: int, num_replicas: int) -> Iterator[Digits]:
+    def input_fn(self, replica_id: int, num_replicas: int) -> Iterator[Data]:
         return (self._digits.batch(step, BATCH)[replica_id::num_replicas] for step in count())
 
-    def step_fn(self, digits: Digits) -> float:
-        loss, gradient = networks.cross_entropy(self.network.forward(digits.images), digits)
+    def step_fn(self, digits: Data) -> float:
+        loss, gradient = networks.cross_entropy(self.network.forward(digits.inputs), digits)
         self._optimizer(self.network.parameters, self.network.backward(gradient))
         return loss
 
@@ -72,7 +72,7 @@ class Gan:
 
     WIDTHS = (64, 32, 1)  # of the discriminator
 
-    def __init__(self, replicator: Replicator, digits: Digits) -> None:
+    def __init__(self, replicator: Replicator, digits: Data) -> None:
         self._digits = digits
         self.generator = Network((NOISE, 32, 64), replicator)
         self._discriminator = networks.first_parameters(self.WIDTHS)
@@ -82,7 +82,7 @@ class Gan:
     def input_fn(self, replica_id: int, num_replicas: int) -> Iterator[tuple[Array, Array]]:
         for step in count():
             noise = np.random.default_rng([1, step]).normal(size=(BATCH, NOISE))
-            images = self._digits.batch(step, BATCH).images
+            images = self._digits.batch(step, BATCH).inputs
             yield images[replica_id::num_replicas], noise[replica_id::num_replicas]
 
     def step_fn(self, inputs: tuple[Array, Array]) -> tuple[float, float]:
@@ -108,7 +108,7 @@ class Gan:
 class Normalization:
     """A model that is batch norm alone: its outputs, and its gradient by the inputs."""
 
-    def __init__(self, replicator: Replicator, _: Digits | None = None) -> None:
+    def __init__(self, replicator: Replicator, _: Data | None = None) -> None:
         self.variables: list[Array] = []
         self._norm = BatchNorm(replicator)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples._shared.networks import backward, cross_entropy, first_parameters, forward
 
 
@@ -20,7 +20,7 @@ def batch_norm_and_gradient(x: Array, gradient: Array) -> tuple[Array, Array]:
     return outputs, np.einsum("fij,if->jf", derivatives, gradient)
 
 
-def train(digits: Digits, steps: int, batch: int, rate: float) -> tuple[list[float], Array]:
+def train(digits: Data, steps: int, batch: int, rate: float) -> tuple[list[float], Array]:
     """Return the losses and the parameters of a network that learns to read digits."""
     losses = []
     parameters = first_parameters((64, 32, 10))
@@ -28,7 +28,7 @@ def train(digits: Digits, steps: int, batch: int, rate: float) -> tuple[list[flo
         inputs = digits.batch(step, batch)
         below = parameters[: 65 * 32]
         above = parameters[65 * 32 :]
-        hidden = forward((64, 32), below, inputs.images, is_last=False)
+        hidden = forward((64, 32), below, inputs.inputs, is_last=False)
         scores = forward((32, 10), above, batch_norm(hidden[-1])[0])
         loss, gradient = cross_entropy(scores[-1], inputs)
         gradient, by_above = backward((32, 10), above, scores, gradient)

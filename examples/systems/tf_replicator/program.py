@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import launchpad as lp
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.tf_replicator.algorithm import MakeModel, Model, Replicator, T, Trained, train
 from examples.systems.tf_replicator.models import Classifier, Gan, Normalization
 from examples.systems.tf_replicator.server import AsyncReplicator, ParameterServer
@@ -95,7 +95,7 @@ def replicate(
             program.add_node(node())
 
 
-def make_program(digits: Digits, steps: int, kill_at: int) -> lp.Program:
+def make_program(digits: Data, steps: int, kill_at: int) -> lp.Program:
     """Return the graph: each deployment is a group of its own."""
     program = lp.Program("tf_replicator")
     replicate(program, "two", 2, [Classifier, Gan], digits, steps)

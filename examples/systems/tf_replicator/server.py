@@ -5,7 +5,7 @@ import threading
 import numpy as np
 
 import launchpad as lp
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.tf_replicator.algorithm import Optimizer, Replicator
 
 

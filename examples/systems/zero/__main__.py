@@ -9,7 +9,8 @@ from absl import app, flags
 
 import launchpad as lp
 from examples._shared.checks import QUICK, done
-from examples._shared.digits import Array, Digits, load
+from examples._shared.data import Array, Data
+from examples._shared.digits import load
 from examples.systems.zero import claims, oracle
 from examples.systems.zero.algorithm import STAGES
 from examples.systems.zero.program import Rank, make_program, resume, train
@@ -37,7 +38,7 @@ def main(_: list[str]) -> None:
     done()
 
 
-def compare_stages(digits: Digits, steps: int, alone: list[Array]) -> Array:
+def compare_stages(digits: Data, steps: int, alone: list[Array]) -> Array:
     """Check each stage. Return the weights that the last one has reached."""
     sizes = [len(layer) for layer in alone]
     reached = alone
@@ -63,7 +64,7 @@ def bytes_of(running: lp.Running) -> int:
     return edges.bytes_sent + edges.bytes_received
 
 
-def compare_resumed(digits: Digits, steps: int, undisturbed: Array, folder: str) -> None:
+def compare_resumed(digits: Data, steps: int, undisturbed: Array, folder: str) -> None:
     """Check a run with a kill. Then check that fewer ranks can go on from the shards that it has saved."""
     place: dict[str, Any] = {"state": folder}
     if VOLUME.value:

@@ -9,7 +9,7 @@ stage 3                 Ψ/N          Ψ/N         2Ψ/N           3Ψ (N-1)/N
 
 import numpy as np
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.zero.adam import Adam
 from examples.systems.zero.group import Group
 from examples.systems.zero.parts import fill, padded, part

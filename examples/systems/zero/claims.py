@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from examples._shared.checks import check
-from examples._shared.digits import Array
+from examples._shared.data import Array
 from examples.systems.zero.memory import Memory
 from examples.systems.zero.program import SAVED_AT, Resumed
 

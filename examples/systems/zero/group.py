@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 
 class Group(Protocol):

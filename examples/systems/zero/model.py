@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from examples._shared import networks
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 WIDTHS = (64, 1024, 64, 10)
 BATCH = 64

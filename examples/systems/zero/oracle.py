@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples._shared.networks import cross_entropy
 from examples.systems.zero.adam import DECAY, DECAY_OF_SQUARE, EPSILON, RATE
 from examples.systems.zero.model import BATCH, backward, first_layers, forward
@@ -34,12 +34,12 @@ class Alone:
             self.layers[i] -= RATE * m / (np.sqrt(v) + EPSILON)
 
 
-def train(digits: Digits, steps: int) -> Alone:
+def train(digits: Data, steps: int) -> Alone:
     """Train; what is returned has the parameters."""
     store = Alone(first_layers())
     while store.steps < steps:
         batch = digits.batch(store.steps, BATCH)
-        values = forward(store, batch.images)
+        values = forward(store, batch.inputs)
         backward(store, values, cross_entropy(values[-1], batch)[1])
         store.update()
     return store

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 
 def padded(vector: Array, n: int) -> Array:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 import launchpad as lp
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples._shared.networks import cross_entropy
 from examples.systems.zero import checkpoint
 from examples.systems.zero.algorithm import STAGES, Stage0
@@ -23,13 +23,13 @@ KILLED_AT = 3  # after this step
 Callback = Callable[[Stage0], None]
 
 
-def train(group: lp.Collective, digits: Digits, steps: int, stage: int, then: Callback) -> Stage0:
+def train(group: lp.Collective, digits: Data, steps: int, stage: int, then: Callback) -> Stage0:
     """Train; what is returned has the parameters."""
     store = STAGES[stage](group, first_layers())
     then(store)
     while store.steps < steps:
         batch = digits.batch(store.steps, BATCH)[group.rank :: group.size]
-        values = forward(store, batch.images)
+        values = forward(store, batch.inputs)
         backward(store, values, cross_entropy(values[-1], batch)[1])
         store.update()
         then(store)
@@ -44,7 +44,7 @@ def weights(store: Stage0) -> Array:
 class Rank:
     """A rank. It trains at the stages that the script asks for, one after the other."""
 
-    def __init__(self, group: lp.Collective, digits: Digits) -> None:
+    def __init__(self, group: lp.Collective, digits: Data) -> None:
         self._group = group
         self._digits = digits
 
@@ -66,7 +66,7 @@ class Resumed(NamedTuple):
     began_at: int
 
 
-def resume(group: lp.Collective, digits: Digits, steps: int, victim: int = -1) -> Resumed:
+def resume(group: lp.Collective, digits: Data, steps: int, victim: int = -1) -> Resumed:
     """Train at stage 3, from a checkpoint if there is one. The victim is killed once."""
     began_at: list[int] = []
 

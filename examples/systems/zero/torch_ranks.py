@@ -7,7 +7,7 @@ import numpy as np
 import launchpad as lp
 from examples._shared import networks
 from examples._shared.checks import check
-from examples._shared.digits import Array, Digits
+from examples._shared.data import Array, Data
 from examples.systems.zero.adam import DECAY, DECAY_OF_SQUARE, EPSILON, RATE
 from examples.systems.zero.model import BATCH, WIDTHS
 
@@ -25,7 +25,7 @@ class Trained(NamedTuple):
     moments: int
 
 
-def train(group: lp.Collective, digits: Digits, steps: int) -> list[Trained]:
+def train(group: lp.Collective, digits: Data, steps: int) -> list[Trained]:
     """Train twice: with ZeroRedundancyOptimizer, then with FSDP2."""
     import torch
 
@@ -36,8 +36,8 @@ def train(group: lp.Collective, digits: Digits, steps: int) -> list[Trained]:
         model, adam = wrap(network)
         for step in range(steps):
             batch = digits.batch(step, BATCH)[group.rank :: group.size]
-            images = torch.from_numpy(batch.images)
-            labels = torch.from_numpy(batch.labels)
+            images = torch.from_numpy(batch.inputs)
+            labels = torch.from_numpy(batch.targets)
             adam.zero_grad()
             loss: Any = torch.nn.functional.cross_entropy(model(images), labels)
             loss.backward()
@@ -86,7 +86,7 @@ def own(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def compare(digits: Digits, steps: int, alone: Array) -> None:
+def compare(digits: Data, steps: int, alone: Array) -> None:
     """Launch torch's ranks as processes, and check their results."""
     program = lp.Program("zero-torch")
     with program.group("rank"):

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Iterable
 
-from examples._shared.digits import Array
+from examples._shared.data import Array
 
 
 def elements(arrays: Iterable[Array]) -> int:
