@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 PICTURE = flags.DEFINE_string("picture", "", "File for a picture of the result, as SVG.")
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "svg.fonttype": "none",  # keep text as text, which makes the file ten times smaller
     "svg.hashsalt": "launchpad",  # make the same file from the same figures
