@@ -10,6 +10,7 @@
 #   make test-browser     of pages, in Chromium
 #   make test-transports  of courier, over all its transports
 #   make test-torch       with torch, JAX and Optuna
+#   make test-gpu         on an NVIDIA GPU; skipped where there is none
 #   make test-carry-over  programs written for dm-launchpad, with the real Reverb (an environment of 1.8 GB)
 #   make test-endurance   what holds for long, or for very many
 #   make flaky          the tests three times on a busy machine: which of them fail now and then
@@ -37,7 +38,7 @@ export LP_TEST_RECORD ?= build/tests/$(firstword $(MAKECMDGOALS)).jsonl
 NEW_RECORD = @rm -f $(LP_TEST_RECORD)
 
 .PHONY: demo test test-ray test-spark test-cluster test-hosts test-browser test-transports test-torch
-.PHONY: test-carry-over test-endurance test-all flaky check docs gallery bench ordeal format lint types fast-tests compiled clean
+.PHONY: test-gpu test-carry-over test-endurance test-all flaky check docs gallery bench ordeal format lint types fast-tests compiled clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
@@ -78,8 +79,13 @@ test-torch: $(VENV)/.torch-is-installed compiled
 	$(PYTEST) tests/courier/test_tensors.py tests/courier/test_stacking.py tests/courier/test_inprocess.py || failed=1; \
 	$(PYTEST) tests/collectives/test_torch.py tests/collectives/test_torch_environment.py \
 	  tests/collectives/test_gloo_sockets.py tests/contract/test_torch_groups.py -m "$(HERE)" || failed=1; \
+	LP_GPU_STAND_IN=1 $(PYTEST) tests/gpu || failed=1; \
 	$(PYTEST) tests/examples -k 'torch or optuna' -m "not ray and not spark and not kubernetes" || failed=1; \
 	exit $$failed
+
+# It needs nothing but a host with a GPU, so it has an environment of its own.
+test-gpu:
+	.ci/on_a_gpu $(PYTEST_ARGS)
 
 test-carry-over: $(VENV)-reverb/.is-installed
 	$(NEW_RECORD)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from launchpad.courier.codec import pickling
+from launchpad.courier.codec import pickling, tensors
 from launchpad.state.saved_states import SavedStates
 from tests.courier.conftest import begin_source
 
@@ -92,6 +92,17 @@ def test_a_module_with_parameters_arrives_and_can_be_trained() -> None:
     assert isinstance(arrived.weight, torch.nn.Parameter)
     assert arrived.weight.grad is not None
     assert in_band < 10_000
+
+
+def test_a_tensor_of_a_gpu_says_what_its_receiver_lacks() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this host has a GPU: tests/gpu sends tensors to it")
+
+    with pytest.raises(
+        RuntimeError, match=r"cuda:1 has arrived, .* sees 0 GPUs. Send tensor.cpu\(\)"
+    ):
+        tensors.rebuild_on_gpu(torch.ones(3), "cuda:1", requires_grad=False)
 
 
 def test_what_is_no_plain_tensor_travels_as_torch_sends_it() -> None:
@@ -180,7 +191,7 @@ def test_jax_arrays_arrive_out_of_band() -> None:
 def test_neither_torch_nor_jax_is_imported_by_sending_arrays(python) -> None:
     source = """
 import numpy
-from launchpad.courier.codec import pickling
+from launchpad.courier.codec import pickling, tensors
 pickling.encode({"a": numpy.ones(10_000)})
 print("torch" in sys.modules, "jax" in sys.modules)
 """

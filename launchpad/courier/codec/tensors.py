@@ -2,10 +2,12 @@
 
 By themselves, torch and jax copy every byte into the stream; torch does it through a zip archive. Here a
 tensor in main memory is pickled as a buffer, and rebuilt over the memory into which the buffer was received.
-This file imports no library: a process that has a tensor has imported its library already. Other tensors (on
-a GPU, sparse, quantized) are pickled as their library does it, but a view is sent without the rest of its
-base. A tensor that is part of a graph of gradients is refused, because torch would send a copy without the
-graph.
+A tensor on a GPU is copied to main memory first, and from the buffer to the receiver's GPU. This file imports
+no library: a process that has a tensor has imported its library already.
+
+Other tensors (sparse, quantized) are pickled as their library does it, but a view is sent without the rest
+of its base. A tensor that is part of a graph of gradients is refused, because torch would send a copy without
+the graph.
 
 States are pickled as torch does it (`native_reducers`), so that a process without launchpad can read them. In
 payloads, contiguous tensors are pickled as buffers, and others as torch does it (`strided_reducers`), so that
@@ -105,7 +107,7 @@ def _reduce_torch(tensor: Any) -> Any:
     check(tensor)
     torch = sys.modules["torch"]
     is_plain = (
-        tensor.device.type == "cpu"
+        tensor.device.type in ("cpu", "cuda")
         and tensor.layout == torch.strided
         and not tensor.is_quantized
         and not tensor.is_conj()
@@ -114,6 +116,9 @@ def _reduce_torch(tensor: Any) -> Any:
     )
     if not is_plain:
         return _reduce_natively(tensor)
+    if tensor.device.type == "cuda":
+        copy = tensor.detach().cpu()
+        return rebuild_on_gpu, (copy, str(tensor.device), tensor.requires_grad)
     flat = tensor.detach().contiguous().reshape(-1)
     data = pickle.PickleBuffer(flat.view(torch.uint8).numpy())
     name = str(tensor.dtype).removeprefix("torch.")
@@ -154,8 +159,26 @@ def rebuild_torch(data: Any, dtype: str, shape: tuple[int, ...], requires_grad: 
     return tensor.requires_grad_(requires_grad)
 
 
+def rebuild_on_gpu(copy: Any, device: str, requires_grad: bool) -> Any:
+    """Return a copy of the tensor on the GPU that has the same number in this process.
+
+    Raises:
+        RuntimeError: this process sees no such GPU.
+    """
+    import torch
+
+    number = int(device.partition(":")[2] or 0)
+    if number >= torch.cuda.device_count():
+        raise RuntimeError(
+            f"a tensor of shape {tuple(copy.shape)} on the sender's {device} has arrived, and this process"
+            f" sees {torch.cuda.device_count()} GPUs. Send tensor.cpu(), or give this worker a GPU:"
+            " lp.Resources(gpus=1)"
+        )
+    return copy.to(device).requires_grad_(requires_grad)
+
+
 def _reduce_parameter(parameter: Any) -> Any:
-    if parameter.device.type != "cpu" or vars(parameter):
+    if parameter.device.type not in ("cpu", "cuda") or vars(parameter):
         return parameter.__reduce_ex__(5)
     return sys.modules["torch"].nn.Parameter, (parameter.data, parameter.requires_grad)
 
