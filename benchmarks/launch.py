@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from benchmarks.harness.command_line import Parser, finish
@@ -44,14 +45,17 @@ class Echo:
         return list(sys.modules)
 
 
-def ours(nodes: int) -> tuple[float, list[str]]:
+def ours(
+    nodes: int, launch_type: str = "local_mp", hosts: Sequence[str] | None = None
+) -> tuple[float, list[str]]:
     """Return the seconds until all nodes have answered, and the modules of a worker."""
     import launchpad as lp
     from benchmarks.harness.programs import launch, replicas
 
     program = replicas("echo", nodes, lambda: lp.CourierNode(Echo))
     began = time.perf_counter()
-    running = launch(program)
+    options = {} if hosts is None else {"hosts": hosts}
+    running = launch(program, launch_type, **options)
     clients = [running.client("echo", i) for i in range(nodes)]
     answers = [client.futures.echo(i) for i, client in enumerate(clients)]
     assert [answer.result() for answer in answers] == list(range(nodes))

@@ -15,13 +15,12 @@ from __future__ import annotations
 import compileall
 import json
 import sys
-import time
 from functools import partial
 
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table, in_turns, spread
 from benchmarks.harness.processes import ROOT, command_apart
-from benchmarks.launch import Echo
+from benchmarks.launch import ours
 from tests.hosts import requirements
 from tests.hosts.host import Host
 from tests.hosts.network import Network
@@ -33,23 +32,6 @@ MOST = 2.0
 """How many times as long as bare ours may take."""
 
 _LIMIT_S = 120.0
-
-
-def ours(nodes: int) -> tuple[float, list[str]]:
-    """Return the seconds until all nodes have answered, and the modules of a worker."""
-    import launchpad as lp
-    from benchmarks.harness.programs import launch, replicas
-
-    program = replicas("echo", nodes, lambda: lp.CourierNode(Echo))
-    began = time.perf_counter()
-    running = launch(program, "ssh", hosts=HOSTS)
-    clients = [running.client("echo", i) for i in range(nodes)]
-    answers = [client.futures.echo(i) for i, client in enumerate(clients)]
-    assert [answer.result() for answer in answers] == list(range(nodes))
-    seconds = time.perf_counter() - began
-    modules = clients[0].modules()
-    running.stop()
-    return seconds, modules
 
 
 class User:
@@ -67,7 +49,9 @@ class User:
         return float(self._run([sys.executable, BARE, ",".join(HOSTS), str(nodes), *self._preload]))
 
     def _run_ours(self, nodes: int) -> tuple[float, list[str]]:
-        seconds, modules = json.loads(self._run(command_apart(ours, nodes)).splitlines()[-1])
+        seconds, modules = json.loads(
+            self._run(command_apart(ours, nodes, "ssh", HOSTS)).splitlines()[-1]
+        )
         return seconds, modules
 
     def _run(self, command: list[str]) -> str:
