@@ -41,14 +41,13 @@ def test_ranks_compute_together(launch_type: str) -> None:
     assert edges.total(caller="rank-1", server="rank-0", method="meet").calls > 0
 
 
-def test_a_rank_that_dies_ends_the_generation_and_all_begin_the_next_one(launch_type: str) -> None:
+def test_ranks_start_again_together_when_one_dies_and_go_on_where_they_were(
+    launch_type: str,
+) -> None:
     how = "raise" if launch_type == "test_mt" else "kill"
-    program = lp.Program("again")
-    with program.group("rank", restart=lp.RestartPolicy(scope="group", backoff=0)):
-        for _ in range(3):
-            program.add_node(lp.CollectiveNode(collective_nodes.lose_one, how, "busy"))
 
+    program = lp.ranks(collective_nodes.count_to_ten, 3, how)
     with lp.launch(program, launch_type) as running:
         results = running.results("rank", DEADLINE_S)
 
-    assert results == [(2, 3, 3, 2)] * 3
+    assert results in ([(5, 2, 2, 3)] * 3, [(6, 2, 2, 3)] * 3), "rank 0 may not have saved 6"
