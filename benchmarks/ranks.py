@@ -10,6 +10,9 @@ first step     from the start of the command until all ranks have done a step
 next step      from `kill -9` of a rank until all ranks have done a step again
 Ctrl-C         from the key until all processes have ended
 
+Measure on an idle machine. On a busy one, Linux divides the CPUs among sessions (autogroups): each of
+torchrun's ranks is a session, and launchpad's ranks share one.
+
 Contenders take turns. The script exits with 1 if the weights at the end are not those of a run without a
 kill, bit for bit, or if a process is left. It needs torch.
 """
