@@ -7,6 +7,7 @@
                         restart: the new ranks find addresses of the earlier ones in the store, and fail
 
 first step     from the start of the command until all ranks have done a step
+CPU            the CPU time of a rank until then, mean of all
 next step      from `kill -9` of a rank until all ranks have done a step again
 Ctrl-C         from the key until all processes have ended
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -57,14 +59,16 @@ class Note(NamedTuple):
     generation: int
     rank: int
     step: int
-    at: float
     pid: int
+    at: float
+    cpu_s: float
 
 
 class Trial(NamedTuple):
     """The figures of one contender in one round."""
 
     first_step_s: float
+    cpu_s: float
     next_step_s: float
     ctrl_c_s: float
     weights: bytes
@@ -90,7 +94,7 @@ class Training(MarkedScript):
         """Return the steps that the ranks have done so far."""
         path = Path(self.directory, "notes")
         lines = path.read_text().splitlines() if path.exists() else []
-        return [Note(*map(int, line.split()[:3]), *map(float, line.split()[3:])) for line in lines]
+        return [Note(*map(int, line.split()[:4]), *map(float, line.split()[4:])) for line in lines]
 
     def first_steps(self, generation: int) -> list[Note]:
         """Wait until all ranks have done a step in this generation. Return the first one of each."""
@@ -127,9 +131,10 @@ def trial(command: str, ranks: int) -> Trial:
     """Train to the end with a rank killed on the way; then once more, until Ctrl-C."""
     with Training(command, ranks, STEPS) as training:
         first_step_s = seconds_until_all_step(training, 0, training.began)
+        cpu_s = statistics.fmean(note.cpu_s for note in training.first_steps(0))
         wait_until(lambda: training.notes()[-1].step >= KILLED_AFTER, DEADLINE_S)
         victim = next(note for note in training.notes() if note.rank == KILLED_RANK)
-        os.kill(int(victim.pid), signal.SIGKILL)
+        os.kill(victim.pid, signal.SIGKILL)
         killed_at = time.monotonic()
         next_step_s = seconds_until_all_step(training, 1, killed_at)
         training.wait()
@@ -144,7 +149,7 @@ def trial(command: str, ranks: int) -> Trial:
         wait_until(lambda: not training.processes(), 1.0)
         ctrl_c_s = time.monotonic() - pressed_at
         left += training.left_over()
-    return Trial(first_step_s, next_step_s, ctrl_c_s, weights, left)
+    return Trial(first_step_s, cpu_s, next_step_s, ctrl_c_s, weights, left)
 
 
 def undisturbed(command: str, ranks: int) -> bytes:
@@ -160,12 +165,12 @@ def main() -> None:
     weights = undisturbed("torchrun", options.ranks)
     contenders = {name: partial(trial, name, options.ranks) for name in COMMANDS}
     trials = in_turns(contenders, options.rounds)
-    columns = ("first step", "next step", "Ctrl-C")
+    columns = ("first step", "CPU", "next step", "Ctrl-C")
     table = Table("seconds", {f"{column} (range)": ".2f" for column in columns})
     results = {}
     faults = []
     for name, rounds in trials.items():
-        spreads = [spread(figures) for figures in list(zip(*rounds, strict=True))[:3]]
+        spreads = [spread(figures) for figures in list(zip(*rounds, strict=True))[: len(columns)]]
         table.row(name, *spreads)
         results[name] = dict(zip(columns, spreads, strict=True))
         faults += [f"{name}: {left}" for each in rounds for left in each.left]

@@ -40,7 +40,8 @@ for step in range(first, args.steps):
     model(x).square().mean().backward()
     optimizer.step()
     generation = os.environ["TORCHELASTIC_RESTART_COUNT"]
-    os.write(notes, f"{generation} {rank} {step} {time.monotonic()} {os.getpid()}\n".encode())
+    note = [generation, rank, step, os.getpid(), time.monotonic(), time.process_time()]
+    os.write(notes, f"{' '.join(map(str, note))}\n".encode())
     if rank == 0 and step % 5 == 4:
         new = checkpoint.with_suffix(".new")
         torch.save((step + 1, model.state_dict(), optimizer.state_dict()), new)
