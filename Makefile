@@ -11,6 +11,7 @@
 #   make test-transports  of courier, over all its transports
 #   make test-torch       with torch, JAX and Optuna
 #   make test-gpu         on an NVIDIA GPU; skipped where there is none
+#   make test-frameworks  what docs/your_framework.md shows (an environment of 4 GB)
 #   make test-carry-over  programs written for dm-launchpad, with the real Reverb (an environment of 1.8 GB)
 #   make test-endurance   what holds for long, or for very many
 #   make flaky          the tests three times on a busy machine: which of them fail now and then
@@ -29,7 +30,8 @@ PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 # Tests wait more than they compute: one more at a time than there are cores.
 IN_PARALLEL = -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
-HERE := not ray and not spark and not kubernetes and not hosts and not browser and not endurance and not types
+HERE := not ray and not spark and not kubernetes and not hosts and not browser and not endurance and not types \
+  and not frameworks
 # With PYTEST_ARGS, which select some tests, there may be none of a kind (exit status 5).
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 
@@ -38,7 +40,8 @@ export LP_TEST_RECORD ?= build/tests/$(firstword $(MAKECMDGOALS)).jsonl
 NEW_RECORD = @rm -f $(LP_TEST_RECORD)
 
 .PHONY: demo test test-ray test-spark test-cluster test-hosts test-browser test-transports test-torch
-.PHONY: test-gpu test-carry-over test-endurance test-all flaky check docs gallery bench ordeal format lint types fast-tests compiled clean
+.PHONY: test-gpu test-frameworks test-carry-over test-endurance test-all flaky check docs gallery bench
+.PHONY: ordeal format lint types fast-tests compiled clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
@@ -86,6 +89,10 @@ test-torch: $(VENV)/.torch-is-installed compiled
 # It needs nothing but a host with a GPU, so it has an environment of its own.
 test-gpu:
 	.ci/on_a_gpu $(PYTEST_ARGS)
+
+test-frameworks: $(VENV)-frameworks/.is-installed
+	$(NEW_RECORD)
+	PATH=$(abspath $(VENV))-frameworks/bin:$$PATH $(VENV)-frameworks/bin/python -m pytest tests/frameworks $(PYTEST_ARGS)
 
 test-carry-over: $(VENV)-reverb/.is-installed
 	$(NEW_RECORD)
@@ -201,6 +208,17 @@ $(VENV)-reverb/.is-installed: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m venv $(VENV)-reverb
 	@$(VENV)-reverb/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[reverb]' \
 	  gymnasium hypothesis pytest pytest-timeout pytest-xdist pyyaml
+	@touch $@
+
+# DeepSpeed compiles a module of C++ where it is first used: here, and not in the ranks of a test. That takes two minutes.
+BUILD_SHM := from deepspeed.accelerator import get_accelerator as get; get().create_op_builder("ShareMemCommBuilder").load()
+
+$(VENV)-frameworks/.is-installed: pyproject.toml tests/frameworks/requirements.txt | $(BIN)/python
+	@echo "Installing launchpad with frameworks in $(VENV)-frameworks (once; ten minutes) …"
+	@$(BIN)/python -m venv $(VENV)-frameworks
+	@$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' \
+	  -r tests/frameworks/requirements.txt
+	@PATH=$(abspath $(VENV))-frameworks/bin:$$PATH $(VENV)-frameworks/bin/python -c '$(BUILD_SHM)'
 	@touch $@
 
 # ensurepip is what Debian and Ubuntu leave out of python3, and venv fails halfway without it.

@@ -78,6 +78,7 @@ LANES = [
         "python3.14", ".ci/python3.14", f".ci/python3.14 {PYTHON_314} -m pytest", OTHER_TRANSPORTS
     ),
     Lane("torch", "make test-torch", PYTEST),
+    Lane("frameworks", "make test-frameworks", ".venv-frameworks/bin/python -m pytest"),
     Lane("carry-over", "make test-carry-over", ".venv-reverb/bin/python -m pytest"),
     Lane("transports", "make test-transports", PYTEST, OTHER_TRANSPORTS),
     Lane("browser", "make test-browser", PYTEST),

@@ -93,6 +93,7 @@ from launchpad.pools.pool import Pool as Pool
 from launchpad.pools.pool import pool as pool
 from launchpad.program import Program as Program
 from launchpad.program import make_program as make_program
+from launchpad.program import ranks as ranks
 from launchpad.queues.client import Queue as Queue
 from launchpad.queues.contents import QueueReport as QueueReport
 from launchpad.queues.contents import QueueStats as QueueStats

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import re
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any, TypeVar
 
+from launchpad.courier.checks import is_whole
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError
 from launchpad.graph.graph import Edge, Graph
@@ -17,7 +19,7 @@ from launchpad.graph.picture import mermaid
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.resources import Resources
-from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_main
+from launchpad.restart_policy import GROUP_RESTARTS, NO_RESTARTS, RestartPolicy, refuse_endless_main
 from launchpad.runtime import user_code
 from launchpad.traverse import Opaque
 
@@ -296,6 +298,65 @@ def make_program(*nodes: Node[Any], name: str = "program") -> Program:
         constructor = inner.group(1) if inner else type(node).__name__
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", constructor)
         program.add_node(node, label=words.strip("_").lower() or "node")
+    return program
+
+
+def ranks(
+    function: Callable[..., Any],
+    n: int,
+    /,
+    *args: Any,
+    resources: Resources | None = None,
+    restart: RestartPolicy | None = GROUP_RESTARTS,
+    backend: str = "courier",
+    timeout_s: float = 600.0,
+    **kwargs: Any,
+) -> Program:
+    """Make a program of `n` ranks that call `function(group, *args, **kwargs)` together.
+
+    Example:
+        def train(group: lp.Collective, steps):
+          for step in range(steps):
+            gradient = group.all_reduce(gradient_of(batch(step, group.rank)), op="mean")
+
+        results = lp.run(lp.ranks(train, 4, steps=1000), "local_mp")["rank"]
+
+    The ranks are the replicas of the group "rank", and the program has the function's name. Each rank is an
+    `lp.CollectiveNode`, so `function` may also be a class. If a rank dies, all ranks start again, as the next
+    generation, up to three times a minute.
+
+    To pass the function an argument that is called like one of the options below, use `functools.partial`.
+
+    Args:
+        function: A function or a class. Its first argument is the rank's `lp.Collective`.
+        n: The number of ranks.
+        resources: The resources of each rank, such as `lp.Resources(gpus=1)`.
+        restart: What happens when a rank dies. With None, the program fails.
+        backend: As for `lp.CollectiveNode`: how the collective's own operations exchange values.
+        timeout_s: As for `lp.CollectiveNode`: how long an operation may wait for the other ranks.
+
+    Raises:
+        DefinitionError: `n` is not a whole number, 1 or more; or the function cannot be called so.
+        TypeError: `function` is not callable.
+    """
+    from launchpad.collectives.node import CollectiveNode
+
+    if not callable(function):
+        raise TypeError(
+            f"lp.ranks(function, n, …) needs a function or a class first, got {function!r}"
+        )
+    if not is_whole(n, 1):
+        raise DefinitionError(
+            f"lp.ranks({user_code.name_of(function)}, {n!r}): expected the number of ranks, 1 or more"
+        )
+    named = function
+    while isinstance(named, functools.partial):
+        named = named.func
+    program = Program(getattr(named, "__name__", "ranks"))
+    with program.group("rank", resources=resources, restart=restart):
+        for _ in range(n):
+            node = CollectiveNode(function, *args, backend=backend, timeout_s=timeout_s, **kwargs)
+            program.add_node(node)
     return program
 
 

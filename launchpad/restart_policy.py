@@ -135,3 +135,4 @@ def _is_more_than_0(value: object) -> bool:
 
 
 NO_RESTARTS = RestartPolicy(mode=NEVER)
+GROUP_RESTARTS = RestartPolicy(scope=GROUP)

@@ -52,6 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if backends.is_on_spark(item) or item.path.parent.name == "spark":
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(SPARK_DEADLINE_S))
+        if item.path.parent.name == "frameworks":
+            item.add_marker(pytest.mark.frameworks)
         if item.path.parent.name == "hosts":
             item.add_marker(pytest.mark.hosts)
         if backends.is_on_kubernetes(item):

@@ -17,7 +17,7 @@ from tests.run_record import PATH_VARIABLE, TestRow
 MAX_CPU_S = 20.0
 """The processor time that a test of `make test` may use; what needs more is for `make test-all`."""
 
-OTHER_LANES = {"ray", "spark", "kubernetes", "hosts", "browser", "endurance"}
+OTHER_LANES = {"ray", "spark", "kubernetes", "hosts", "browser", "endurance", "frameworks"}
 """The marks of tests that `make test` does not run."""
 
 _BEGAN_AT = pytest.StashKey[float]()

@@ -17,9 +17,5 @@ def fit(group: lp.Collective, n_points: int) -> list[float]:
 
 
 # part: program
-program = lp.Program("line")
-with program.group("rank", restart=lp.RestartPolicy(scope="group")):
-    for _ in range(3):
-        program.add_node(lp.CollectiveNode(fit, 99))
-print(lp.run(program)["rank"])
+print(lp.run(lp.ranks(fit, 3, 99))["rank"])
 # end

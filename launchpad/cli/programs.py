@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -15,37 +16,95 @@ from typing import Any, NoReturn
 from absl import flags
 
 import launchpad
+from launchpad import command_line
 from launchpad.cli import runs
 from launchpad.cli.command import CommandError, argument, command
+from launchpad.collectives.script import Script
 from launchpad.graph.picture import Picture, dot, mermaid, picture_of
 from launchpad.graph.svg import svg
 from launchpad.launch import launch as launching
+from launchpad.launch import registry, script_flags
 from launchpad.launch.planning import interpreter
-from launchpad.program import Program
+from launchpad.program import Program, ranks
+from launchpad.resources import Resources
+from launchpad.restart_policy import RestartPolicy
 
 _FORMATS = {"mermaid": mermaid, "dot": dot, "svg": svg}
+_OF_RANKS = ("gpus", "max_restarts", "preload", "state")
+_THREADS = ("local_mt", "test_mt")
 _SUFFIXES = {".svg": "svg", ".dot": "dot", ".gv": "dot"}
+
+
+class _ScriptAndWords(argparse.Action):
+    """Takes the script. With --ranks, the words after it are the script's, else they are options of `run`."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, options: argparse.Namespace, values: Any, *_: object
+    ) -> None:
+        options.program, *words = values
+        options.words = []
+        if options.ranks is not None:
+            options.words = words
+        elif words and not words[0].startswith("-"):
+            parser.error(f"{words[0]!r}: words for the script come after `--`")
+        elif words:
+            parser.parse_args([*words, options.program], options)
 
 
 @command(
     argument(
         "program",
         metavar="FILE.py|MODULE[:NAME]",
+        nargs=argparse.PARSER,
+        action=_ScriptAndWords,
         help="a script, train.py or examples.hello_world, which launches by itself; or, with a NAME, a"
         " program or a function that makes one: train.py:make_program",
     ),
     argument(
         "--launch_type", help="as LP_LAUNCH_TYPE: how what names no launch type itself is run"
     ),
-    usage="%(prog)s FILE.py|MODULE[:NAME] [--launch_type TYPE] [-- FLAG …]",
+    argument(
+        "--ranks",
+        type=int,
+        metavar="N",
+        help="run a script in N processes with torchrun's variables; without a launch type, on this host."
+        " All words after the script are its own, apart from --lp_… flags",
+    ),
+    argument("-m", dest="is_module", action="store_true", help="it is a module, whatever its name"),
+    argument("--gpus", type=float, default=0, metavar="G", help="with --ranks: GPUs of each rank"),
+    argument(
+        "--max_restarts",
+        type=int,
+        metavar="N",
+        help="with --ranks: how often a minute all ranks may start again because one has failed; by"
+        " default 3",
+    ),
+    argument(
+        "--preload", metavar="MODULES", help="with --ranks: modules imported once, as torch,numpy"
+    ),
+    argument(
+        "--state",
+        metavar="FOLDER",
+        help="with --ranks: keep the ranks' files there, as lp.launch does",
+    ),
+    script_flags.add_flags,
+    usage="%(prog)s FILE.py|MODULE[:NAME] [--launch_type TYPE] [-- FLAG …]\n"
+    "       %(prog)s --ranks N [--launch_type TYPE] [--gpus G] [--max_restarts N] [--preload MODULES]"
+    " [--state FOLDER] [-m] FILE.py|MODULE [WORD …]",
 )
 def run(options: argparse.Namespace) -> None:
-    """Run a script or a module, as python does; or launch a program that it defines."""
-    where, name = _split(options.program)
+    """Run a script or a module: as python does, or in ranks as torchrun does. Or launch a program of it."""
     if options.launch_type:
         os.environ["LP_LAUNCH_TYPE"] = options.launch_type
+    if options.ranks is not None:
+        _run_in_ranks(options)
+        return
+    for name in _OF_RANKS:
+        if getattr(options, name):
+            raise CommandError(f"--{name} is for a script that runs with --ranks N")
+    where, name = _split(options.program)
     if not name:
-        _become_python(where, options.flags)
+        _become_python(options)
     sys.argv[:] = [where, *options.flags]
     module, program = _find(options.program, options.flags, up_to_launch=False)
     # A launch sends the modules beside the script to a cluster. This says which file is the script.
@@ -114,6 +173,40 @@ def graph(options: argparse.Namespace) -> None:
         raise CommandError(f"the picture cannot be written: {error}") from error
 
 
+def _run_in_ranks(options: argparse.Namespace) -> None:
+    """Launch a program of ranks that each run the script."""
+    where = options.program
+    sys.argv[:] = [where, *options.words]
+    script_flags.take_flags()
+    words = sys.argv[1:]
+    if words and options.flags:
+        words.append("--")
+    # Leave only the name here: `--help`, for instance, is for the script, and a launch would answer it.
+    sys.argv[:] = [where]
+    os.environ.setdefault("LP_LAUNCH_TYPE", "local_mp")
+    launch_type = registry.launch_type_name(None)
+    if launch_type in _THREADS:
+        raise CommandError(
+            f"launch type {launch_type!r} runs ranks as threads of one process, and a script needs a process"
+            " for itself: use local_mp, or a cluster"
+        )
+    is_file = _is_file(options)
+    words += options.flags
+    script = (Script.of_file if is_file else Script.of_module)(where, words)
+    main = sys.modules["__main__"]
+    main.__file__ = script.path
+    main.__spec__ = None if is_file else importlib.util.find_spec(where)
+    if is_file and not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(script.path)
+    restart = RestartPolicy(scope="group")
+    if options.max_restarts is not None:
+        restart = replace(restart, max_restarts=options.max_restarts)
+    program = ranks(script, options.ranks, resources=Resources(gpus=options.gpus), restart=restart)
+    preload = options.preload.split(",") if options.preload else None
+    # This process waits for the program when it exits.
+    launching.launch(program, state=options.state, preload=preload)
+
+
 def _picture_of_run(word: str | None) -> Picture:
     run = runs.find(word)
     plain = run.picture
@@ -124,13 +217,21 @@ def _picture_of_run(word: str | None) -> Picture:
     return Picture.from_dict(plain)
 
 
-def _become_python(where: str, flags_of_script: Sequence[str]) -> NoReturn:
-    is_file = where.endswith(".py") or os.sep in where
+def _become_python(options: argparse.Namespace) -> NoReturn:
+    where = options.program
+    is_file = _is_file(options)
     if is_file and not os.path.exists(where):
         raise CommandError(f"there is no file {where!r}")
     script = [where] if is_file else ["-m", where]
     python = [sys.executable, *interpreter.flags_here()]
-    os.execv(sys.executable, [*python, *script, *flags_of_script])
+    own_flags = [f"--{name}={value}" for name, value in command_line.remembered().items()]
+    os.execv(sys.executable, [*python, *script, *own_flags, *options.flags])
+
+
+def _is_file(options: argparse.Namespace) -> bool:
+    """Return True if the script is named by its file, False if it is a module."""
+    where = options.program
+    return not options.is_module and (where.endswith(".py") or os.sep in where)
 
 
 class _LaunchCalled(BaseException):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -59,6 +61,29 @@ def test_a_class_is_served_as_by_a_courier_node() -> None:
     assert results["stage"] == [30, 30]
 
 
+def test_one_line_makes_a_program_of_ranks_that_restart_together() -> None:
+    program = lp.ranks(train, 3, steps=2)
+
+    assert program.name == "train"
+    assert program.group_options("rank").restart == lp.RestartPolicy(scope="group")
+    assert lp.run(program, "test_mt", timeout_s=60)["rank"] == [6, 6, 6]
+
+
+def scaled(group: lp.Collective, *, backend: int) -> int:
+    return group.all_reduce(backend)
+
+
+def test_an_argument_that_is_called_like_an_option_of_ranks_goes_in_a_partial() -> None:
+    program = lp.ranks(functools.partial(scaled, backend=5), 2, backend="courier")
+
+    assert program.name == "scaled"
+    assert lp.run(program, "test_mt", timeout_s=60)["rank"] == [10, 10]
+
+
+def ten_steps(group: lp.Collective) -> Iterator[int]:
+    yield from range(10)
+
+
 @pytest.mark.parametrize(
     ("mistake", "text"),
     [
@@ -70,6 +95,10 @@ def test_a_class_is_served_as_by_a_courier_node() -> None:
             lambda: add(lp.CollectiveNode(train), lp.CollectiveNode(train, backend="gloo")),
             "have one",
         ),
+        (lambda: lp.ranks(train, 0), r"lp.ranks\(train, 0\)"),
+        (lambda: lp.ranks(train, 2.0), "expected the number of ranks"),  # type: ignore[arg-type]
+        (lambda: lp.ranks(train, 2, stepz=3), "cannot be called so"),
+        (lambda: lp.ranks(ten_steps, 2), "is a generator"),
         (lambda: lp.RestartPolicy(scope="group", min_replicas=2), "by itself"),
         (lambda: lp.RestartPolicy(min_replicas=0), "min_replicas=0"),
     ],
@@ -77,6 +106,11 @@ def test_a_class_is_served_as_by_a_courier_node() -> None:
 def test_mistakes_are_refused_where_they_are_made(mistake: Any, text: str) -> None:
     with pytest.raises(lp.DefinitionError, match=text):
         mistake()
+
+
+def test_ranks_without_a_function_are_refused() -> None:
+    with pytest.raises(TypeError, match="needs a function or a class first, got 4"):
+        lp.ranks(4, train)  # type: ignore[arg-type]
 
 
 def add(*nodes: lp.CollectiveNode[Any]) -> None:

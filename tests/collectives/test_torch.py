@@ -24,6 +24,7 @@ HAS_JAX = (
 )  # which must not be imported where processes fork
 
 PRELOAD = ["tests.helpers.torch_nodes", "torch._dynamo"]
+RUN = [sys.executable, "-m", "launchpad", "run"]
 AT_ONCE = lp.RestartPolicy(scope="group", backoff=0)
 
 
@@ -32,11 +33,11 @@ def run(program: lp.Program, launch_type: str = "test_mp") -> list[Any]:
     return list(lp.run(program, launch_type, preload=preload)["rank"])
 
 
-def printed_by(command: list[str]) -> str:
+def printed_by(command: list[str], cwd: Path = pages.ROOT) -> str:
     """What it prints; its exit code is 0."""
     done = subprocess.run(
         command,
-        cwd=pages.ROOT,
+        cwd=cwd,
         env=scripts.environment(),
         capture_output=True,
         text=True,
@@ -142,6 +143,39 @@ def test_a_script_for_torchrun_runs_as_it_is_and_again_in_the_same_generation() 
     (first, again), (others_first, _) = results
     assert are_equal(first, again)
     assert are_equal(first, others_first)
+
+
+@pytest.mark.slow
+def test_ranks_that_wait_in_gloo_start_again_if_their_script_has_imported_torch_itself(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "for step in range(10):\n"
+        "    if (step, dist.get_rank(), os.environ['TORCHELASTIC_RESTART_COUNT']) == (5, 1, '0'):\n"
+        "        os.kill(os.getpid(), 9)\n"
+        "    dist.all_reduce(torch.ones(1))\n"
+        "print('done')\n"
+    )
+
+    printed = printed_by([*RUN, "--ranks=2", "train.py"], cwd=tmp_path)
+
+    assert "group 'rank' is started again" in printed
+    assert printed.count("| done") == 2
+
+
+@pytest.mark.slow
+def test_the_script_for_torchrun_of_the_page_trains_in_four_ranks(tmp_path: Path) -> None:
+    script = str(pages.ROOT / "docs/snippets/on_torch/for_torchrun.py")
+    preload = "--preload=torch,torch._dynamo"
+
+    printed = printed_by([*RUN, "--ranks=4", preload, script, "--steps=100"], cwd=tmp_path)
+
+    assert [line.partition("| ")[2] for line in printed.splitlines() if "| step" in line] == [
+        "step 50: [3.0, 1.0]",
+        "step 100: [3.0, 1.0]",
+    ]
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ KNOWN_COMMANDS = [
     r'echo "image: \S+" > settings\.yaml',
 ]
 # These run where there is one.
-ELSEWHERE = ("on_ray", "on_slurm", "on_spark", "on_ssh", "on_kubernetes", "on_torch")
+ELSEWHERE = ("frameworks", "on_ray", "on_slurm", "on_spark", "on_ssh", "on_kubernetes", "on_torch")
 SCRIPTS = sorted(
     p
     for p in SNIPPETS.rglob("*.py")

@@ -109,6 +109,19 @@ def lose_one(group: lp.Collective, how: str, when: str = "awaited") -> Any:
     return group.generation, group.size, int(group.all_reduce(1)), lp.current().attempt
 
 
+def count_to_ten(group: lp.Collective, how: str) -> tuple[int, int, int, int]:
+    """Rank 1 of the first generation dies at 5. The next generation goes on from what rank 0 has saved."""
+    me = lp.current()
+    first = group.broadcast_object(me.load(default=0) if group.rank == 0 else None)
+    for step in range(first, 10):
+        group.barrier("step")
+        if (step, group.rank, group.generation) == (5, 1, 1):
+            die(how)
+        if group.rank == 0:
+            me.save(step + 1)
+    return first, group.generation, me.attempt, int(group.all_reduce(1))
+
+
 def leave_early(group: lp.Collective) -> None:
     if group.rank != 1:
         group.barrier("never passed")

@@ -10,6 +10,7 @@ import pytest
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.supervision.progress import Progress
 from launchpad.launch.supervision.worker_state import NextStart, WorkerState
+from launchpad.outcome import FAILED, Outcome
 
 
 def workers(count: int) -> list[WorkerState]:
@@ -126,8 +127,14 @@ def test_who_ends_in_a_program_that_goes_on_is_said_when_that_is_not_new() -> No
             program[0].move("end")
         if now >= 20:
             program[1].move("end")
+        if now >= 25:
+            program[2].outcome = Outcome("w-2", FAILED)
+            program[2].move("end")
 
-    assert said(program, 30, change) == [(20.0, "ended: w-1; 2 of 4 workers are left")]
+    assert said(program, 30, change) == [
+        (20.0, "done: w-1; 2 of 4 workers are left"),
+        (25.0, "ended: w-2; 1 of 4 workers is left"),
+    ]
 
 
 def test_a_slow_stop_names_who_is_waited_for() -> None:

@@ -37,9 +37,6 @@ def train(group: lp.Collective, num_epochs: int) -> float:
     return (model(points).argmax(dim=1) == labels).float().mean().item()
 
 
-program = lp.Program("classifier")
-with program.group("trainer", restart=lp.RestartPolicy(scope="group")):
-    for _ in range(4):
-        program.add_node(lp.CollectiveNode(train, num_epochs=5))
-accuracies = lp.run(program, preload=["torch", "torch._dynamo"])["trainer"]
+program = lp.ranks(train, 4, num_epochs=5)
+accuracies = lp.run(program, preload=["torch", "torch._dynamo"])["rank"]
 print("accuracy:", [round(accuracy, 2) for accuracy in accuracies])

@@ -79,7 +79,11 @@ class Progress:
         n_left = sum(w.state is not State.ENDED for w in workers)
         if over and n_left and age_s > _OLD_ENOUGH_S:
             is_are = "is" if n_left == 1 else "are"
-            lines.append(f"ended: {named(over)}; {n_left} of {total} {is_are} left")
+            left = f"{n_left} of {total} {is_are} left"
+            done = [w for w in over if not w.has_failed]
+            failed = [w for w in over if w.has_failed]
+            lines += [f"done: {named(done)}; {left}"] if done else []
+            lines += [f"ended: {named(failed)}; {left}"] if failed else []
         return lines
 
 

@@ -175,6 +175,14 @@ def node_is_one_of_four(example: Example) -> None:
     )
 
 
+@example_of("ranks")
+def four_ranks_train(example: Example) -> None:
+    example.changed("steps=1000", "steps=2").finds(
+        {"gradient_of": lambda batch: batch, "batch": lambda step, rank: float(rank)},
+        results=[None] * 4,
+    )
+
+
 @example_of("CollectiveMismatch")
 def ranks_differ(example: Example) -> None:
     running = ranks(example, (), ())

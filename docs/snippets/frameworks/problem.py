@@ -1,0 +1,35 @@
+"""A small network and its data, which the snippets for torch train. Yours would stand here."""
+
+import numpy as np
+import torch
+from torch.utils.data import TensorDataset
+
+
+# part: problem
+def batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return 8 rows and their labels: for a step and a rank always the same ones."""
+    x = np.random.default_rng([step, rank]).normal(size=(8, 4)).astype(np.float32)
+    return torch.from_numpy(x), torch.from_numpy(x.sum(axis=1, keepdims=True))
+
+
+def make_model() -> torch.nn.Sequential:
+    torch.manual_seed(0)  # the same first weights in all ranks
+    return torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+
+
+def loss(model: torch.nn.Module, step: int, rank: int) -> torch.Tensor:
+    x, y = batch(step, rank)
+    return torch.nn.functional.mse_loss(model(x), y)
+
+
+# end
+def rows(n_batches: int) -> TensorDataset:
+    """Return the rows of many batches, for code that wants a data set."""
+    parts = [batch(step, rank=0) for step in range(n_batches)]
+    return TensorDataset(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]))
+
+
+def weights(model: torch.nn.Module) -> list[float]:
+    """Return all weights."""
+    whole = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
+    return torch.cat([value.detach().float().flatten() for value in whole]).tolist()
