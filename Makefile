@@ -78,7 +78,7 @@ test-torch: $(VENV)/.torch-is-installed compiled
 	$(PYTEST) tests/courier/test_tensors.py tests/courier/test_stacking.py tests/courier/test_inprocess.py || failed=1; \
 	$(PYTEST) tests/collectives/test_torch.py tests/collectives/test_torch_environment.py \
 	  tests/collectives/test_gloo_sockets.py tests/contract/test_torch_groups.py -m "$(HERE)" || failed=1; \
-	$(PYTEST) tests/examples -k 'torch or optuna' -m "not ray and not spark and not kubernetes" || failed=1; \
+	$(PYTEST) tests/examples -k 'torch or optuna or jax' -m "not ray and not spark and not kubernetes" || failed=1; \
 	exit $$failed
 
 test-carry-over: $(VENV)-reverb/.is-installed
