@@ -30,11 +30,11 @@ def main(_: list[str]) -> None:
         training, network, workers=n, steps=STEPS.value, slice_size=96 // n, learning_rate=0.1
     )
     phase(f"1, 2 and {n} executors; the driver dispatches one job after the other")
-    trained: dict[int, Trained] = {}
-    for executors in (1, 2, n):
-        trained[executors], edges = fit(problem, executors)
+    results = {executors: fit(problem, executors) for executors in (1, 2, n)}
+    for executors, (_, edges) in results.items():
         claims.check_bytes(edges, executors, problem.steps * problem.first_parameters.nbytes)
-    calls: dict[int | None, float] = {None: dispatched(edges, problem)}
+    trained = {executors: result for executors, (result, _) in results.items()}
+    calls: dict[int | None, float] = {None: dispatched(results[n][1], problem)}
     alone = list(train_alone(problem, MOMENTUM))
     claims.check_parameters(trained, alone[-1])
     losses = [problem.loss_and_gradient(each, held_out)[0] for each in alone]

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from examples._shared.data import Array
 
 ELASTICITY = 0.2
@@ -111,7 +113,7 @@ class AveragingCentre(Centre):
     def merge(self, delta: Array, staleness: int) -> None:
         self.waiting.append(delta)
         if len(self.waiting) == self.workers:
-            super().merge(sum(self.waiting) / self.workers, staleness)
+            super().merge(np.sum(self.waiting, axis=0) / self.workers, staleness)
             self.waiting = []
 
 

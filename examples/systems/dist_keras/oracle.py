@@ -25,9 +25,9 @@ Replayed = tuple[list[Array], list[Array]]
 """The centre before the first commit and after each, and the replicas at the end."""
 
 
-@threadpoolctl.threadpool_limits.wrap(limits=1)  # as in workers: with more threads, bits may differ
 def replay(problem: Problem, name: str, record: Sequence[Commit]) -> Replayed:
     """Do what the workers and the server of a rule have done, by its formula."""
+    threadpoolctl.threadpool_limits(1)  # as in the workers: with more threads, bits may differ
     window = RULES[name].window
     rate = RULES[name].rate * problem.learning_rate
     n = problem.workers

@@ -5,6 +5,7 @@ async:     replica × n ──gradient──▶ server ──variable──▶ t
 in graph:  one process, whose devices run the same step
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,18 +31,19 @@ def replicate(
         kill_at: The step at which the second of synchronous replicas kills itself.
     """
     restart = None
+    make_node: Callable[[], lp.Node[Any]]
     if mode == "sync":
         kind = partial(replicas.SyncReplicator, kill_at=kill_at)
-        nodes = [lp.CollectiveNode(replicas.train, kind, make, data, steps) for _ in range(n)]
+        make_node = partial(lp.CollectiveNode, replicas.train, kind, make, data, steps)
         restart = lp.RestartPolicy(scope="group")
     else:
-        node = lp.CourierNode(replicas.ParameterServer, make, data)
-        server = program.add_node(node, label=f"{label}_server")
+        of_server = lp.CourierNode(replicas.ParameterServer, make, data)
+        server = program.add_node(of_server, label=f"{label}_server")
         own = replicas.AsyncReplicator, make, data, steps
-        nodes = [lp.PyNode(replicas.train, server, *own) for _ in range(n)]
+        make_node = partial(lp.PyNode, replicas.train, server, *own)
     with program.group(label, restart=restart):
-        for node in nodes:
-            program.add_node(node)
+        for _ in range(n):
+            program.add_node(make_node())
     return program
 
 

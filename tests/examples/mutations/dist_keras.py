@@ -24,7 +24,7 @@ MUTATIONS = (
     Mutation(
         "averaging takes the mean of all workers",
         "algorithm.py",
-        "sum(self.waiting) / self.workers",
+        "np.sum(self.waiting, axis=0) / self.workers",
         "self.waiting[0]",
     ),
     Mutation(
