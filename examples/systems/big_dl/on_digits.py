@@ -7,11 +7,7 @@ from examples.systems.big_dl.program import make_program
 
 
 def train(problem: Problem, is_disturbed: bool) -> Learned:
-    """Train with an executor for each slice. Half-way, an executor may die in each of the two jobs.
-
-    Raises:
-        RuntimeError: Two executors should have died, and did not.
-    """
+    """Train with an executor for each slice. Raise RuntimeError if two should have died, and did not."""
     half = problem.steps // 2
     deadly = [Task(FORWARD_BACKWARD, half, executor=0), Task(SYNCHRONIZATION, half, executor=1)]
     program = make_program(problem, group=8, deadly=deadly if is_disturbed else ())
