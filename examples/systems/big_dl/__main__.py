@@ -31,13 +31,13 @@ def main(_: list[str]) -> None:
     )
     phase(f"1, 2 and {n} executors; the driver dispatches one job after the other")
     results = {executors: fit(problem, executors) for executors in (1, 2, n)}
-    for executors, (_, edges) in results.items():
-        claims.check_bytes(edges, executors, problem.steps * problem.first_parameters.nbytes)
-    trained = {executors: result for executors, (result, _) in results.items()}
+    for executors, each in results.items():
+        claims.check_bytes(each[1], executors, problem.steps * problem.first_parameters.nbytes)
+    trained = {executors: each[0] for executors, each in results.items()}
     calls: dict[int | None, float] = {None: dispatched(results[n][1], problem)}
     alone = list(train_alone(problem, MOMENTUM))
     claims.check_parameters(trained, alone[-1])
-    losses = [problem.loss_and_gradient(each, held_out)[0] for each in alone]
+    losses = [problem.loss_and_gradient(x, held_out)[0] for x in alone]
     accuracy = problem.accuracy(trained[n].parameters, held_out)
     print(f"      held-out loss {losses[0]:.3f}, then {losses[-1]:.3f}; accuracy {accuracy:.3f}")
     phase(f"{n} executors; the driver dispatches groups of iterations")
@@ -53,7 +53,7 @@ def main(_: list[str]) -> None:
         Task(FORWARD_BACKWARD, problem.steps // 2 - 1, executor=1),
         Task(SYNCHRONIZATION, 3 * problem.steps // 4, executor=2),
     ]
-    disturbed, _ = fit(problem, n, GROUP, deadly)
+    disturbed = fit(problem, n, GROUP, deadly)[0]
     claims.check_kills(disturbed, in_groups[-1], deadly, GROUP)
     pictures.curves("Training", "iteration", "held-out loss", {"big_dl": losses})
     made = {f"executor-{i}": float(n_made) for i, n_made in enumerate(disturbed.made)}
