@@ -137,12 +137,13 @@ EXAMPLES = [
         "Asynchronous optimizers, each with a worker's part and a server's part, around one centre.",
         "the servers",
         (
-            "DynSGD, replayed by one process",
+            "DynSGD does what",
             "servers that are killed",
             "DynSGD has stale commits",
-            "exchange of AEASGD",
+            "EAMSGD does what",
             "AEASGD recognises",
         ),
+        is_on_spark=True,
     ),
     Example(
         "elephas",
@@ -153,9 +154,10 @@ EXAMPLES = [
         (
             "averages after each epoch",
             "no update is lost",
-            "block others",
-            "except the lost ones",
+            "some updates are lost",
+            "synchronous: the kill",
         ),
+        is_on_spark=True,
     ),
     Example(
         "determined",
@@ -213,7 +215,7 @@ EXAMPLES = [
         "2019, [Buchlovsky et al.](https://arxiv.org/abs/1902.00465)",
         "A step written for one device runs on many, in step or with a parameter server.",
         "a replica",
-        ("losses of the classifier", "batch norm over", "killed", "mode='async'"),
+        ("losses are the same", "of a serial program", "killed", "mode='async'"),
     ),
     Example(
         "gpipe",
@@ -246,8 +248,8 @@ EXAMPLES = [
             "N/k calls",
             "change no bit",
             "run again",
-            "int8",
         ),
+        is_on_spark=True,
     ),
     Example(
         "acme",

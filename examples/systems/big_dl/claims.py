@@ -6,34 +6,30 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 import launchpad as lp
-from examples._shared import networks
 from examples._shared.checks import check
-from examples._shared.data import Array, Data
-from examples.systems.big_dl import quantized
+from examples._shared.data import Array
 from examples.systems.big_dl.algorithm import Task
-from examples.systems.big_dl.program import Result, Trained
+from examples.systems.big_dl.driver import Trained
 
 TOLERANCE = 1e-12
-POINTS_LOST = 0.005
 
 
-def check_parameters(results: Mapping[int, Result], alone: Array) -> None:
+def check_parameters(results: Mapping[int, Trained], alone: Array) -> None:
     """Check that runs learn the same bits, and only rounding separates them from one process."""
     numbers = ", ".join(map(str, results))
-    difference = max(np.abs(each.trained.parameters - alone).max() for each in results.values())
+    difference = max(np.abs(each.parameters - alone).max() for each in results.values())
     check(
         bool(difference <= TOLERANCE),
         f"{numbers} executors learn what one process learns from whole batches, to {TOLERANCE:g}",
         f"largest difference {difference:.1e}",
     )
-    sums = digests(results.values())
-    check(len(sums) == 1, f"{numbers} executors learn the same bits", f"sha256 {' '.join(sums)}")
+    check_same_bits(f"{numbers} executors learn the same bits", results.values())
 
 
-def digests(results: Iterable[Result]) -> list[str]:
-    """Return the different digests of the results' parameters: one, if all are equal."""
-    all_bytes = {each.trained.parameters.tobytes() for each in results}
-    return sorted(hashlib.sha256(each).hexdigest()[:12] for each in all_bytes)
+def check_same_bits(claim: str, results: Iterable[Trained]) -> None:
+    """Check that there is one digest of all results' parameters."""
+    digests = {hashlib.sha256(each.parameters.tobytes()).hexdigest()[:12] for each in results}
+    check(len(digests) == 1, claim, f"sha256 {' '.join(sorted(digests))}")
 
 
 def check_bytes(edges: lp.edges.Edges, executors: int, n_bytes: int) -> None:
@@ -51,23 +47,13 @@ def check_bytes(edges: lp.edges.Edges, executors: int, n_bytes: int) -> None:
     )
 
 
-def check_dispatches(results: Mapping[int | None, Result], iterations: int) -> None:
-    """Check that groups of k iterations differ from single jobs (None) only in the driver's calls."""
-    executors = len(results[None].trained.made)
-    calls = {
-        k: each.edges.total(caller="driver", method="execute").calls / iterations
-        for k, each in results.items()
-    }
+def check_dispatches(calls: Mapping[int | None, float], executors: int) -> None:
+    """Check the driver's calls per iteration with groups of k iterations, and with single jobs (None)."""
     check(
-        calls == {k: executors / k if k else 2 * executors for k in results},
+        calls == {k: executors / k if k else 2 * executors for k in calls},
         "with groups of k iterations the driver makes N/k calls per iteration, and with single jobs 2N",
-        ", ".join(
-            f"{f'k={k}' if k else 'single jobs'} {calls[k]:g} (and {each.trained.seconds:.3f} s by the clock)"
-            for k, each in results.items()
-        ),
+        ", ".join(f"{f'k={k}' if k else 'single jobs'} {calls[k]:g}" for k in calls),
     )
-    sums = digests(results.values())
-    check(len(sums) == 1, "groups of iterations learn the same bits", f"sha256 {' '.join(sums)}")
 
 
 def check_kills(
@@ -87,19 +73,4 @@ def check_kills(
         [n_made + n for n_made, n in zip(disturbed.made, saved, strict=True)] == undisturbed.made,
         "only tasks of killed executors are run again, and only those after the last save",
         f"{disturbed.made} tasks in the last attempts, of {undisturbed.made}",
-    )
-
-
-def check_int8(widths: Sequence[int], parameters: Array, held_out: Data) -> None:
-    """Check that the network in int8 recognises nearly as many digits, from fewer bytes."""
-    layers = quantized.quantize(widths, parameters)
-    accuracy = networks.accuracy(widths, parameters, held_out)
-    accuracy_in_int8 = quantized.accuracy(layers, held_out)
-    n_bytes = sum(a.nbytes for layer in layers for a in layer)
-    n_bytes_float32 = 4 * len(parameters)
-    check(
-        accuracy - accuracy_in_int8 <= POINTS_LOST and n_bytes <= n_bytes_float32 / 3.5,
-        f"in int8 at most {POINTS_LOST:.1%} fewer of {len(held_out)} held-out digits are recognised",
-        f"{accuracy_in_int8:.3f} instead of {accuracy:.3f}; {n_bytes:,} bytes instead of"
-        f" {n_bytes_float32:,} in float32",
     )

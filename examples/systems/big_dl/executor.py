@@ -7,6 +7,7 @@ first. The peers run none of their tasks again.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,6 @@ import threadpoolctl
 import launchpad as lp
 from examples._shared.data import Array
 from examples.systems.big_dl.algorithm import SYNCHRONIZATION, Block, Jobs, Task
-from examples.systems.big_dl.block_store import BlockStore
 
 
 class Executor:
@@ -39,16 +39,18 @@ class Executor:
         self._peers = peers
         self._index = me.replica_index
         self._deadly = deadly if me.attempt == 1 else []
-        self._store = BlockStore(self._run)
-        self._store.put(Task(SYNCHRONIZATION, -1, self._index), [first, np.zeros_like(first)])
-        for version in me.saved_versions():
-            self._store.put(*me.load(version=version))
+        self._n_made = 0
+        self._locks: dict[Task, threading.Lock] = {}
+        self._blocks = {Task(SYNCHRONIZATION, -1, self._index): [first, np.zeros_like(first)]}
+        self._blocks.update(me.load(version=version) for version in me.saved_versions())
 
     @lp.idempotent
     def execute(self, tasks: Sequence[Task]) -> None:
         """Run the tasks in order. All executors have finished the dispatch before this one."""
-        self._store.drop(before=tasks[0].iteration - 1)
-        blocks = [self._store.make(task) for task in tasks][-1]
+        for by_task in (self._blocks, self._locks):
+            for task in [each for each in list(by_task) if each.iteration < tasks[0].iteration - 1]:
+                by_task.pop(task, None)
+        blocks = [self._make(task) for task in tasks][-1]
         last = tasks[-1]
         if last.job == SYNCHRONIZATION:
             # Keep two versions: others may still need blocks that are made from the older one.
@@ -57,18 +59,23 @@ class Executor:
     @lp.idempotent
     def get(self, block: Block) -> Array:
         """Return a block. Make it if it is missing."""
-        return self._store.get(block)
+        return self._make(block.task)[block.part]
 
     @lp.idempotent
     def made(self) -> tuple[int, int]:
         """Return how many tasks ran in this attempt, and the number of the attempt."""
-        return len(self._store.made), lp.current().attempt
+        return self._n_made, lp.current().attempt
 
-    def _run(self, task: Task) -> list[Array]:
-        blocks = self._jobs.run(task, self._get)
-        if task in self._deadly:
-            lp.testing.crash()
-        return blocks
+    def _make(self, task: Task) -> list[Array]:
+        """Return the blocks of a task. Run the task if they are missing: once, also for several threads."""
+        with self._locks.setdefault(task, threading.Lock()):
+            if task not in self._blocks:
+                blocks = self._jobs.run(task, self._get)
+                if task in self._deadly:
+                    lp.testing.crash()
+                self._blocks[task] = blocks
+                self._n_made += 1
+            return self._blocks[task]
 
     def _get(self, blocks: Sequence[Block]) -> list[Array]:
         """Return blocks. Those of peers are requested all at once."""

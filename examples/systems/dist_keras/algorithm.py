@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from examples._shared.data import Array
 
 ELASTICITY = 0.2
@@ -66,11 +68,10 @@ class MomentumReplica(ElasticReplica):
 
 
 class Commit(NamedTuple):
-    """A commit: its worker, how many updates that worker had seen at its pull, and how many came since."""
+    """A commit: its worker, and how many updates that worker had seen at its pull."""
 
     worker: int
     seen: int
-    staleness: int
 
 
 @dataclass
@@ -83,16 +84,16 @@ class Centre:
     is_in_step: ClassVar[bool] = False  # if so, a pull waits until all have committed as often
 
     def commit(self, worker: int, delta: Array, seen: int) -> None:
-        staleness = len(self.record) - seen
-        self.merge(delta, staleness)
-        self.record.append(Commit(worker, seen, staleness))
+        self.merge(delta, staleness=len(self.record) - seen)
+        self.record.append(Commit(worker, seen))
 
     def merge(self, delta: Array, staleness: int) -> None:
         self.parameters = self.parameters + delta
 
     @property
-    def models(self) -> list[Array]:
-        return [self.parameters]
+    def staleness(self) -> list[int]:
+        """Return, for each commit, the number of updates since its worker's pull."""
+        return [number - commit.seen for number, commit in enumerate(self.record)]
 
 
 class DynSgdCentre(Centre):
@@ -100,3 +101,36 @@ class DynSgdCentre(Centre):
 
     def merge(self, delta: Array, staleness: int) -> None:
         super().merge(delta / (staleness + 1), staleness)
+
+
+@dataclass
+class AveragingCentre(Centre):
+    """A centre that moves to the mean of all workers when all have committed."""
+
+    waiting: list[Array] = field(default_factory=list)
+    is_in_step = True
+
+    def merge(self, delta: Array, staleness: int) -> None:
+        self.waiting.append(delta)
+        if len(self.waiting) == self.workers:
+            super().merge(np.sum(self.waiting, axis=0) / self.workers, staleness)
+            self.waiting = []
+
+
+class Rule(NamedTuple):
+    """An optimizer: its two parts, and how a worker trains."""
+
+    worker: type[Replica]
+    server: type[Centre]
+    rate: float  # a worker's learning rate, divided by that of the problem
+    window: int  # how many steps a worker makes between two commits
+
+
+RULES = {
+    "DOWNPOUR": Rule(Replica, Centre, 1, 5),
+    "ADAG": Rule(AdagReplica, Centre, 4, 5),
+    "DynSGD": Rule(Replica, DynSgdCentre, 1.4, 5),
+    "AEASGD": Rule(ElasticReplica, Centre, 4, 10),
+    "EAMSGD": Rule(MomentumReplica, Centre, 0.4, 10),
+    "averaging": Rule(Replica, AveragingCentre, 4, 30),
+}

@@ -7,11 +7,7 @@ from examples.systems.dist_keras.algorithm import Centre
 
 
 class Server:
-    """A server that holds the centre of one rule.
-
-    Args:
-        dies_at: In the first attempt, the commit after this number of updates kills the worker; 0 for never.
-    """
+    """A server that holds the centre of one rule. It dies once after `dies_at` updates, if that is not 0."""
 
     def __init__(self, centre: Centre, dies_at: int = 0) -> None:
         self._state = ShardState(centre, centre.workers)
@@ -27,10 +23,7 @@ class Server:
 
     @lp.idempotent
     def commit(self, worker: int, number: int, delta: Array, seen: int) -> None:
-        """Take a worker's commit, which it computed after it had seen `seen` updates.
-
-        If the same commit comes again, nothing happens.
-        """
+        """Take a worker's commit, which it computed after it had seen `seen` updates."""
         if lp.current().attempt == 1 and 0 < self._dies_at <= self._state.applied.sum():
             # Don't hold the lock here: if this worker is a thread, its stop handler takes the lock.
             lp.testing.crash()

@@ -1,62 +1,52 @@
 """Run it: python -m examples.systems.elephas --lp_launch_type=local_mp."""
 
+from dataclasses import replace
+
 from absl import app, flags
 
-from examples._shared import digits, networks
-from examples._shared.checks import QUICK, done
+from examples._shared import digits, pictures
+from examples._shared.checks import QUICK, check, done, phase
+from examples._shared.problem import Problem
+from examples._shared.spark import through_spark
 from examples.systems.elephas import claims
-from examples.systems.elephas.algorithm import Model, in_batches, rounds
+from examples.systems.elephas.algorithm import partitions_of
 from examples.systems.elephas.oracle import average_alone
 from examples.systems.elephas.program import fit
-from examples.systems.elephas.spark import through_spark
-from examples.systems.elephas.worker import Faults
 
 SPARK = flags.DEFINE_bool("spark", False, "Train on data from Spark, too.")
-
-WIDTHS = (64, 10)
-WORKERS = 3
-BATCH_SIZE = 48
-EPOCHS = 16
-KILLS = Faults(kills=True)
-KILLS_AND_BAD_UPDATES = Faults(kills=True, bad_every=10)
+WORKERS = flags.DEFINE_integer("workers", 3, "How many workers have a partition.", 2)
+EPOCHS = flags.DEFINE_integer("epochs", 16, "How often each goes through its partition.", 1)
 
 
 def main(_: list[str]) -> None:
-    """Train in each mode, while workers and drivers are killed, and check what it promises."""
-    examples, held_out = digits.load()
-    lists = [examples[i::WORKERS] for i in range(WORKERS)]
-    partitions = in_batches(lists, BATCH_SIZE)
-    steps = EPOCHS * partitions[0].n_batches
-    models = [
-        Model(WIDTHS, networks.first_parameters(WIDTHS, seed), 0.5, seed)
-        for seed in range(1 if QUICK.value else 5)
-    ]
-
-    twice = [*models, models[0]]
-    for frequency in ("epoch",) if QUICK.value else ("epoch", "batch"):
-        result = fit(twice, partitions, steps, frequency, "synchronous", KILLS)
-        of_worker = rounds(frequency, steps, partitions[0].n_batches)
-        alone = [average_alone(model, partitions, of_worker) for model in models]
-        claims.check_averages(result, alone, frequency)
-        claims.check_same_bits(result)
-        claims.check_accuracy("synchronous", result, twice, held_out)
-
-    result = fit(models, partitions, steps, "batch", "asynchronous", KILLS_AND_BAD_UPDATES)
-    claims.check_none_lost(result, models)
-    claims.check_refused(result, len(models) * WORKERS * steps // KILLS_AND_BAD_UPDATES.bad_every)
-    claims.check_accuracy("asynchronous", result, models, held_out)
-
-    result = fit(models, partitions, steps, "batch", "hogwild", KILLS)
-    claims.check_lost_are_counted(result, models)
-    claims.check_accuracy("hogwild", result, models, held_out)
-
+    """Train in each mode, while a worker and the driver are killed, and check what it promises."""
+    training, held_out = digits.load()
+    problem = Problem(training, workers=WORKERS.value)
+    n_batches = partitions_of(problem)[0].n_batches
+    problem = replace(problem, steps=EPOCHS.value * n_batches)
+    partitions = partitions_of(problem)
+    losses = {}
+    for every, steps in [("epoch", n_batches), ("batch", 1)][: 1 if QUICK.value else 2]:
+        phase(f"synchronous, averaged after each {every}; then with kills")
+        undisturbed = fit(problem, "synchronous", steps)
+        killed = fit(problem, "synchronous", steps, dies=True)
+        alone = average_alone(problem, partitions, steps)
+        claims.check_averages(undisturbed, killed, alone, every)
+        claims.check_accuracy("synchronous", killed, problem, held_out)
+    for mode in ("asynchronous", "hogwild"):
+        phase(f"{mode}, with an exchange after each batch; a worker and the driver are killed")
+        result = fit(problem, mode, dies=True)
+        claims.check_counts(mode, result, problem)
+        losses[mode] = claims.losses(result, problem, held_out)
+        claims.check_accuracy(mode, result, problem, held_out)
     if SPARK.value:
-        from_spark = in_batches(through_spark(lists), BATCH_SIZE)
-        result_by_spark, result_by_list = (
-            fit(models[:1], data, steps, "epoch", "synchronous")
-            for data in (from_spark, partitions)
-        )
-        claims.check_spark(result_by_spark, result_by_list)
+        phase("synchronous, on the partitions of an RDD")
+        from_spark = through_spark([each.problem.training for each in partitions])
+        by_spark = fit(problem, "synchronous", 1, partitions_of(problem, from_spark))
+        are_equal = by_spark.parameters == fit(problem, "synchronous").parameters
+        claim = "partitions of an RDD train the same model as a list of them, bit for bit"
+        check(all(are_equal), claim, f"{sum(are_equal)} of {len(are_equal)} parameters are equal")
+    pictures.curves("Training", "updates of each worker", "held-out loss", losses)
     done()
 
 

@@ -1,81 +1,56 @@
-"""The training of a model on partitions: the work of a worker between two exchanges with the driver."""
+"""The training of a copy of the model on a partition: the work of a worker between two exchanges."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from examples._shared import networks
 from examples._shared.data import Array, Data
+from examples._shared.problem import Problem
 
-
-@dataclass(frozen=True)
-class Model:
-    """A network and its training. Keras calls this a compiled model.
-
-    Attributes:
-        parameters: The parameters that training begins with.
-        seed: The seed of the order in which epochs go through the data.
-    """
-
-    widths: tuple[int, ...]
-    parameters: Array
-    learning_rate: float
-    seed: int = 0
-
-
-class Partition(Protocol):
-    """The part of the data that one worker has."""
-
-    @property
-    def n_batches(self) -> int:
-        """Return the number of batches in an epoch. All partitions have the same number."""
-
-    def gradient(self, model: Model, parameters: Array, step: int) -> Array:
-        """Return the gradient on the batch of this step. Steps are counted through all epochs."""
+Partition = Callable[[Array, int], Array]
+"""A worker's part of the data: a function that returns the gradient by the parameters at a step."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A partition of digits. Each epoch goes through it in another order."""
+    """A partition with rows of its own. Each epoch goes through them in another order."""
 
-    digits: Data
+    problem: Problem
     n_batches: int
 
-    def gradient(self, model: Model, parameters: Array, step: int) -> Array:
+    def __call__(self, parameters: Array, step: int) -> Array:
         epoch, batch = divmod(step, self.n_batches)
-        order = np.random.default_rng([model.seed, epoch]).permutation(len(self.digits))
+        order = np.random.default_rng(epoch).permutation(len(self.problem.training))
         rows = np.array_split(order, self.n_batches)[batch]
-        return networks.gradient(model.widths, parameters, self.digits[rows])
+        return self.problem.loss_and_gradient(parameters, self.problem.training[rows])[1]
 
 
-def in_batches(partitions: Sequence[Data], batch_size: int) -> list[Rows]:
-    """Cut all partitions into the same number of batches, the largest of which have this size."""
-    sizes = [len(digits) for digits in partitions]
-    n_batches = -(-max(sizes) // batch_size)
+def partitions_of(problem: Problem, lists: Sequence[Data] = ()) -> list[Rows]:
+    """Return a partition for each worker, all with the same number of batches.
+
+    Args:
+        lists: The rows of each worker. By default each has an equal share of the problem's rows.
+    """
+    lists = lists or [problem.training[i :: problem.workers] for i in range(problem.workers)]
+    sizes = [len(rows) for rows in lists]
+    n_batches = -(-max(sizes) // problem.slice_size)
     if min(sizes) < n_batches:
         raise ValueError(
             f"partition {sizes.index(min(sizes))} has {min(sizes)} rows: too few for the {n_batches} batches"
             f" of an epoch; make the partitions more alike (they have {sizes} rows) or the batches larger"
         )
-    return [Rows(digits, n_batches) for digits in partitions]
+    return [Rows(replace(problem, training=rows), n_batches) for rows in lists]
 
 
-def rounds(frequency: str, steps: int, n_batches: int) -> list[range]:
-    """Return the steps that a worker makes between one exchange with the driver and the next."""
-    size = {"epoch": n_batches, "batch": 1}[frequency]
-    return [range(first, min(first + size, steps)) for first in range(0, steps, size)]
-
-
-def train(model: Model, partition: Partition, parameters: Array, steps: range) -> Array:
+def train(partition: Partition, parameters: Array, steps: range, learning_rate: float) -> Array:
     """Return the parameters after these steps of gradient descent."""
     for step in steps:
-        gradient = partition.gradient(model, parameters, step)
-        parameters = parameters - model.learning_rate * gradient
+        parameters = parameters - learning_rate * partition(parameters, step)
     return parameters
 
 
@@ -85,16 +60,8 @@ class Weights(NamedTuple):
     parameters: Array
     counts: npt.NDArray[np.int64]
 
-    def check(self, delta: Array) -> None:
-        """Raise ValueError if the update cannot be added."""
-        if delta.shape != self.parameters.shape:
-            has = delta.shape
-            needs = self.parameters.shape
-            raise ValueError(f"an update has the shape of the parameters, {needs}, and not {has}")
-
     def plus(self, delta: Array, worker: int, number: int) -> Weights:
         """Return weights that include this update."""
-        self.check(delta)
         counts = self.counts.copy()
         counts[worker, number] += 1
         return Weights(self.parameters + delta, counts)

@@ -2,14 +2,22 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from examples._shared.data import Array
-from examples.systems.elephas.algorithm import Model, Partition, train
+from examples._shared.problem import Problem
+from examples.systems.elephas.algorithm import Partition
 
 
-def average_alone(model: Model, partitions: Sequence[Partition], rounds: Sequence[range]) -> Array:
-    """Train a copy on every partition in each round, and go on from the mean of the copies."""
-    parameters = model.parameters
-    for steps in rounds:
-        copies = [train(model, partition, parameters, steps) for partition in partitions]
-        parameters = parameters + sum(copy - parameters for copy in copies) / len(copies)
-    return parameters
+def average_alone(problem: Problem, partitions: Sequence[Partition], every: int) -> Array:
+    """Train a copy on each partition, and go on from the mean of the copies after each `every` steps."""
+    mean = problem.first_parameters
+    for first in range(0, problem.steps, every):
+        copies = []
+        for partition in partitions:
+            copy = mean
+            for step in range(first, min(first + every, problem.steps)):
+                copy = copy - problem.learning_rate * partition(copy, step)
+            copies.append(copy)
+        mean = np.mean(copies, axis=0)
+    return mean

@@ -1,4 +1,4 @@
-"""The graph: workers with a partition each, and a driver for each model that they train.
+"""The graph: workers with a partition each, and a driver with the model that they train.
 
 worker × n ──what training has changed──▶ driver
      ▲─────────────parameters─────────────┘
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import launchpad as lp
-from examples.systems.elephas.algorithm import Model, Partition, rounds
-from examples.systems.elephas.driver import MODES, Fitted
-from examples.systems.elephas.worker import Faults, Worked, work
-
-NO_FAULTS = Faults()
+from examples._shared.data import Array
+from examples._shared.problem import Problem
+from examples.systems.elephas.algorithm import Partition, partitions_of
+from examples.systems.elephas.driver import MODES
+from examples.systems.elephas.worker import Worked, work
 
 
 class Result(NamedTuple):
@@ -24,40 +24,36 @@ class Result(NamedTuple):
     edges: lp.edges.Edges
 
     @property
-    def fitted(self) -> list[Fitted]:
-        """Return the state of each model's driver at the end."""
-        return self.workers[0].fitted
+    def parameters(self) -> Array:
+        return self.workers[0].fitted.weights.parameters
 
 
 def fit(
-    models: Sequence[Model],
-    partitions: Sequence[Partition],
-    steps: int,
-    frequency: str = "epoch",
+    problem: Problem,
     mode: str = "asynchronous",
-    faults: Faults = NO_FAULTS,
+    every: int = 1,
+    partitions: Sequence[Partition] = (),
+    dies: bool = False,
 ) -> Result:
-    """Train models on partitions, one after the other, by as many workers as there are partitions.
+    """Train on partitions, by default equal shares of the problem's data.
 
     Args:
-        steps: How many batches each worker trains a model on.
-        frequency: After what a worker exchanges weights with the driver: `batch` or `epoch`.
         mode: What the driver does with an update: `synchronous`, `asynchronous` or `hogwild`.
-        faults: The faults to inject.
+        every: How many batches a worker trains on between two exchanges with the driver.
+        dies: If True, a worker and the driver are killed.
     """
-    of_worker = rounds(frequency, steps, partitions[0].n_batches)
-    kills = [False] * (len(models) - 1) + [faults.kills]
+    partitions = partitions or partitions_of(problem)
+    steps = range(problem.steps)
+    rounds = [steps[first : first + every] for first in steps[::every]]
     program = lp.Program("elephas")
+    node = lp.CourierNode(MODES[mode], problem.first_parameters, len(partitions), len(rounds), dies)
     with program.group("driver", restart=lp.RestartPolicy()):
-        drivers = [
-            program.add_node(
-                lp.CourierNode(MODES[mode], model, len(partitions), len(of_worker), dies)
-            )
-            for model, dies in zip(models, kills, strict=True)
-        ]
+        driver = program.add_node(node)
     with program.group("worker", restart=lp.RestartPolicy()):
         for partition in partitions:
-            program.add_node(lp.PyNode(work, models, partition, of_worker, drivers, faults))
+            program.add_node(
+                lp.PyNode(work, partition, rounds, problem.learning_rate, driver, dies)
+            )
     running = lp.launch(program)
     workers = running.results("worker")
     running.wait()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import launchpad as lp
 from examples._shared.data import Array
-from examples.systems.elephas.spark import session
+from examples._shared.spark import session
 from examples.systems.tf_on_spark.algorithm import Row
 from examples.systems.tf_on_spark.job import Job
 from examples.systems.tf_on_spark.program import Ran, run

@@ -6,7 +6,7 @@ import numpy as np
 
 from examples._shared import networks
 from examples._shared.data import Array
-from examples.systems.elephas.spark import session
+from examples._shared.spark import session
 from examples.systems.gpipe.torch_pipeline import flat
 from examples.systems.tf_on_spark.job import Job
 

@@ -4,7 +4,7 @@ input_fn ──▶ step_fn: layers ⇄ all_sum ⇄ layers of the other replicas
                       gradient ──▶ wrapped optimizer: mean over all replicas ──▶ variables
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -51,32 +51,23 @@ class Replicator:
         """Return an optimizer that takes the mean of all replicas' gradients."""
         return lambda x, gradient: optimizer(x, self.all_sum(gradient) / self.num_replicas)
 
-    def run(self, model: Model, steps: int) -> Trained:
+    def train(self, model: Model, steps: int) -> Trained:
         """Train from the last checkpoint on. All replicas take the checkpoint of the first one."""
-        saved = self.broadcast(self.load(model, default=Trained([], model.variables)))
+        saved = self.broadcast(self.load(default=Trained([], model.variables)))
         for variable, value in zip(model.variables, saved.variables, strict=True):
             variable[...] = value
         trained = Trained(saved.outputs, model.variables)
         inputs = model.input_fn(self.replica_id, self.num_replicas)
         for of_step in islice(inputs, len(trained.outputs), steps):
             trained.outputs.append(self.all_gather(model.step_fn(of_step)))
-            self.save(model, trained)
+            self.save(trained)
         return trained
 
-    def load(self, model: Model, default: Trained) -> Trained:
+    def load(self, default: Trained) -> Trained:
         return default
 
-    def save(self, model: Model, trained: Trained) -> None:
+    def save(self, trained: Trained) -> None:
         """Make a checkpoint, if it is time for one."""
-
-
-MakeModel = Callable[[Replicator, Any], Model]
-AllTrained = dict[MakeModel, Trained]
-
-
-def train(r: Replicator, models: Iterable[MakeModel], data: Any, steps: int) -> AllTrained:
-    """Train one model after the other."""
-    return {make: r.run(make(r, data), steps) for make in models}
 
 
 class BatchNorm:

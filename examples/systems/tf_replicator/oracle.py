@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from examples._shared.data import Array, Data
-from examples._shared.networks import backward, cross_entropy, first_parameters, forward
+from examples._shared.data import Array
+from examples._shared.problem import Problem
 
 
 def batch_norm(x: Array) -> tuple[Array, Array]:
@@ -14,26 +14,22 @@ def batch_norm(x: Array) -> tuple[Array, Array]:
     return normal, (np.eye(len(x)) - (1 + products) / len(x)) / deviation[:, None, None]
 
 
-def batch_norm_and_gradient(x: Array, gradient: Array) -> tuple[Array, Array]:
-    """Return the outputs, and the gradient by the inputs."""
-    outputs, derivatives = batch_norm(x)
-    return outputs, np.einsum("fij,if->jf", derivatives, gradient)
-
-
-def train(digits: Data, steps: int, batch: int, rate: float) -> tuple[list[float], Array]:
-    """Return the losses and the parameters of a network that learns to read digits."""
+def train(problem: Problem) -> tuple[list[float], Array]:
+    """Return the losses and the parameters of a network with batch norm after its first layer."""
     losses = []
-    parameters = first_parameters((64, 32, 10))
-    for step in range(steps):
-        inputs = digits.batch(step, batch)
-        below = parameters[: 65 * 32]
-        above = parameters[65 * 32 :]
-        hidden = forward((64, 32), below, inputs.inputs, is_last=False)
-        scores = forward((32, 10), above, batch_norm(hidden[-1])[0])
-        loss, gradient = cross_entropy(scores[-1], inputs)
-        gradient, by_above = backward((32, 10), above, scores, gradient)
-        _, gradient = batch_norm_and_gradient(hidden[-1], gradient)
-        _, by_below = backward((64, 32), below, hidden, gradient, is_last=False)
-        parameters = parameters - rate * np.concatenate([by_below, by_above])
+    parameters = problem.first_parameters
+    first = problem.network.part(0, 1)
+    rest = problem.network.part(1, len(problem.network.sizes))
+    for step in range(problem.steps):
+        data = problem.batch(step)
+        below, above = np.split(parameters, [sum(first.sizes)])
+        hidden = first.forward(below, data.inputs)
+        normal, derivatives = batch_norm(hidden[-1])
+        values = rest.forward(above, normal)
+        loss, gradient = problem.loss_function(values[-1], data)
+        gradient, by_above = rest.backward(above, values, gradient)
+        gradient = np.einsum("fij,if->jf", derivatives, gradient)
+        _, by_below = first.backward(below, hidden, gradient)
+        parameters = parameters - problem.learning_rate * np.concatenate([by_below, by_above])
         losses.append(loss)
     return losses, parameters
