@@ -53,7 +53,8 @@ def record_of(agent: Any, step: int = 100) -> Record:
 
 def result_of(*records: Record) -> Result:
     table = LocalReplay(agent_of("dqn"), 0).info()[algorithm.TABLE]
-    return Result([Variables(records[0].parameters, 0)], list(records), table, [0])
+    variables = Variables(records[0].parameters, 0)
+    return Result([variables, variables], list(records), table, [0])
 
 
 @pytest.mark.parametrize("name", ["dqn", "impala"])
@@ -122,7 +123,7 @@ def test_an_environment_needs_only_its_name_also_with_continuous_actions(
     run = workers.run_alone(agent, 4, seed=0)
 
     assert environment.n_actions == n_actions
-    assert [each.step for each in run.versions[:4]] == [1, 2, 3, 4]
+    assert [each.step for each in run.versions[:4]] == [0, 1, 2, 3]
     assert np.abs(run.records[0].batch.observation).max() < 10
     assert np.abs(run.records[0].batch.reward).max() <= 11
 
@@ -188,13 +189,14 @@ def test_checks_refuse_what_is_not_so() -> None:
     info = replace(run.table, inserts=200, samples=1000, diff=2200, lowest_diff=1744)
     good = replace(info, highest_diff=2256)
     killed = run._replace(begun=[0, 50])
-    ahead = record._replace(batch=record.batch._replace(version=record.batch.version + 1))
+    unsaved = record._replace(batch=record.batch._replace(version=record.batch.version + 1))
     claims.check_table("dqn", [run._replace(table=good)])
     claims.check_killed("dqn", [60], killed)
     assert_refused(
         lambda: claims.check_solved("alone", agent, 475.0, [run]),
+        lambda: claims.check_solved("alone", agent, 0.0, [run]),  # no better than untrained
         lambda: claims.check_killed("dqn", [80], killed),
-        lambda: claims.check_killed("dqn", [60], killed._replace(records=[ahead])),
+        lambda: claims.check_killed("dqn", [60], killed._replace(records=[unsaved])),
         lambda: claims.check_table("dqn", [run._replace(table=replace(good, lowest_diff=1743))]),
         lambda: claims.check_table("dqn", [run._replace(table=replace(good, highest_diff=2257))]),
         lambda: claims.check_table("dqn", [run._replace(table=replace(good, diff=2199))]),

@@ -30,7 +30,7 @@ def main(_: list[str]) -> None:
     if goal is None:
         raise app.UsageError(f"{environment.name} has no goal of its own; give one by --goal")
     if QUICK.value:
-        goal = environment.random_return + 0.4 * (goal - environment.random_return)
+        goal = environment.random_return + 0.5 * (goal - environment.random_return)
     seeds = range(1 if QUICK.value else SEEDS.value)
     n_inputs, n_actions = environment.n_inputs, environment.n_actions
     agents = {
@@ -40,7 +40,7 @@ def main(_: list[str]) -> None:
     curves = {}
     for name in AGENTS.value:
         agent = agents[name]
-        steps = STEPS.value or DEFAULT_STEPS[name] // (8 if QUICK.value else 1)
+        steps = STEPS.value or DEFAULT_STEPS[name] // (5 if QUICK.value else 1)
         phase(f"{name} alone, in this process")
         alone = [run_alone(agent, steps, seed) for seed in seeds]
         curves[f"{name}, alone"] = claims.check_solved(f"{name}, alone", agent, goal, alone)

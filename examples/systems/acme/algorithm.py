@@ -124,7 +124,7 @@ class Learner:
         self.target = self.online
         self.steps = 0
         self.records: list[Record] = []
-        self.versions: list[Variables] = []
+        self.versions = [self.get_variables()]
         self._adam = Adam(self.online.size, rate=1e-3)
 
     def get_variables(self) -> Variables:

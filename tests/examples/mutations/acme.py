@@ -42,6 +42,13 @@ MUTATIONS = (
         DQN,
     ),
     Mutation(
+        "a learner follows the gradient",
+        "algorithm.py",
+        "rate=1e-3",
+        "rate=0.0",
+        DQN,
+    ),
+    Mutation(
         "each item is sampled 16 times on average",
         "agents.py",
         "SampleToInsertRatio(16,",
