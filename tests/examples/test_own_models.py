@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from examples import gallery
 from examples._shared.places import folder_of
 from tests.helpers import scripts
 
-SHOWN: list[str] = ["ps", "big_dl", "dist_keras", "elephas", "tf_replicator"]
-"""The examples whose pages show both programs."""
+SHOWN = [example.name for example in gallery.EXAMPLES if example.source]
+"""The examples whose pages show both programs: those that are systems of papers."""
 
 MOST_CHANGED = 15
 

@@ -2,43 +2,63 @@
 
 from absl import app, flags
 
-from examples._shared.checks import QUICK, done
+import launchpad as lp
+from examples._shared import pictures
+from examples._shared.checks import QUICK, done, phase
+from examples._shared.environments import measure
+from examples._shared.networks import Dense
 from examples.systems.acme import claims
-from examples.systems.acme.alone import run_alone
-from examples.systems.acme.builders import BUILDERS
-from examples.systems.acme.evaluator import Goal
-from examples.systems.acme.program import run_spread
+from examples.systems.acme.agents import DQN, Impala
+from examples.systems.acme.program import make_program
+from examples.systems.acme.workers import run_alone
 
-ALONE = flags.DEFINE_bool("alone", False, "Run the agents in this process only, without a graph.")
+ENVIRONMENT = flags.DEFINE_string("environment", "CartPole-v1", "An environment of gymnasium.")
+GOAL = flags.DEFINE_float("goal", None, "The wanted mean return. By default gymnasium's own.")
+AGENTS = flags.DEFINE_list("agents", ["dqn", "impala"], "The agents to train.")
+STEPS = flags.DEFINE_integer("steps", None, "How many steps the learner takes.", 200)
+ACTORS = flags.DEFINE_integer("actors", 2, "How many actors a spread agent has.", 1)
+SEEDS = flags.DEFINE_integer("seeds", 5, "How often to train. With --quick, it is once.", 1)
 
-CRASHES = (60, 80, 110, 130, 160)
-SOLVED = Goal(claimed=475.0, wanted=497.0, episodes=60)  # of 500; solved, as gymnasium has it
-QUICK_GOAL = Goal(claimed=195.0, wanted=300.0, episodes=20)
+DEFAULT_STEPS = {"dqn": 8000, "impala": 800}
+KILL_AT = (60, 80, 110, 130, 160)
 
 
 def main(_: list[str]) -> None:
-    """Train both agents, alone and spread; in the last run of DQN the learner is killed five times."""
-    seeds, goal = (range(1), QUICK_GOAL) if QUICK.value else (range(5), SOLVED)
-    claims.check_vtrace()
-    for name, builder in BUILDERS.items():
-        alone = [run_alone(builder, seed, goal) for seed in seeds]
-        claims.check_solved(f"{name}, alone", goal.claimed, alone)
-        if not ALONE.value:
-            crashes = CRASHES if name == "dqn" else ()
-            results = [
-                run_spread(builder, seed, goal, crashes if seed == seeds[-1] else ())
-                for seed in seeds
-            ]
-            claims.check_solved(
-                f"{name}, spread", goal.claimed, [each.evaluated for each in results]
-            )
-            claims.check_age(name, [age for each in results for age in each.ages])
-            reports = [each.report for each in results]
-            if name == "dqn":
-                claims.check_ratio(reports)
-                claims.check_killed(results[-1].begun, crashes, results[-1].evaluated)
-            else:
-                claims.check_queue(reports, [each.evaluated for each in results])
+    """Train the agents alone and spread. In the last run of each the learner is killed."""
+    environment = measure(ENVIRONMENT.value)
+    goal = environment.solved if GOAL.value is None else GOAL.value
+    if goal is None:
+        raise app.UsageError(f"{environment.name} has no goal of its own; give one by --goal")
+    if QUICK.value:
+        goal = environment.random_return + 0.5 * (goal - environment.random_return)
+    seeds = range(1 if QUICK.value else SEEDS.value)
+    n_inputs, n_actions = environment.n_inputs, environment.n_actions
+    agents = {
+        "dqn": DQN(environment, Dense((n_inputs, 64, 64, n_actions))),
+        "impala": Impala(environment, Dense((n_inputs, 64, 64, n_actions + 1))),
+    }
+    curves = {}
+    for name in AGENTS.value:
+        agent = agents[name]
+        steps = STEPS.value or DEFAULT_STEPS[name] // (5 if QUICK.value else 1)
+        phase(f"{name} alone, in this process")
+        alone = [run_alone(agent, steps, seed) for seed in seeds]
+        curves[f"{name}, alone"] = claims.check_solved(f"{name}, alone", agent, goal, alone)
+        phase(f"{name} with {ACTORS.value} actors; the learner of the last run is killed")
+        kill_at = tuple(step for step in KILL_AT if step < steps)
+        kills = [kill_at if seed == seeds[-1] else () for seed in seeds]
+        programs = [
+            make_program(agent, steps, seed, ACTORS.value, own)
+            for seed, own in zip(seeds, kills, strict=True)
+        ]
+        spread = [lp.run(each, preload=["numpy", "gymnasium"])["learner"][0] for each in programs]
+        curves[f"{name}, spread"] = claims.check_solved(f"{name}, spread", agent, goal, spread)
+        claims.check_killed(name, kill_at, spread[-1])
+        claims.check_table(name, [*alone, *spread])
+        claims.check_gradients(name, agent, [*alone, *spread])
+        if name == "impala":
+            claims.check_chances(agent, spread)
+    pictures.curves(environment.name, "versions", "mean return", curves)
     done()
 
 

@@ -1,99 +1,183 @@
-"""Acme's interfaces: what acts, what learns, and the loop between an actor and its environment.
+"""The parts of Acme: an actor acts and inserts experience; a learner samples experience and learns.
 
-    environment ◀──action── actor ──observe──▶ experience ──▶ learner
-         └──observation──────▶ ▲◀───────────variables───────────┘
+    environment ◀──action── actor ──steps──▶ experience ──batches──▶ learner
+         └──observation──────▶ ▲◀──────────────variables────────────────┘
 
-An agent is an actor and a learner (dqn.py, impala.py). In one process `LearningActor` makes one actor of
-both, which learns in its `update`. In a program each is in a worker of its own (program.py). Neither of them
-knows which it is.
+In one process `LearningActor` makes one actor of the two. In a program each is in a worker of its own
+(workers.py). Neither of them knows which it is.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import gymnasium
+import numpy as np
 
+import launchpad as lp
+from examples._shared.adam import Adam
 from examples._shared.data import Array
+from examples._shared.environments import Environment
+from examples._shared.networks import Network, layers_of
+
+TABLE = "steps"
+REFRESH_PERIOD = 32  # in steps of an actor
+TARGET_PERIOD = 100  # in steps of the learner
+RECORD_PERIOD = 25
+VERSIONS = 16  # that a learner keeps for evaluation
 
 
 class Variables(NamedTuple):
-    """The values that an actor acts by, the learner's step, and the time by the learner's clock."""
+    """The parameters that an actor acts by, and the learner's step that made them."""
 
-    values: Array
+    parameters: Array
     step: int
-    given_at: float
+
+    def get_variables(self) -> "Variables":
+        return self  # as a source that never changes
 
 
-class Actor(Protocol):
-    """An actor: it selects actions, and observes what comes of them."""
+class Steps(NamedTuple):
+    """Successive steps of an actor: an item of experience. The arrays of a batch have one more axis in front.
 
-    def select_action(self, observation: Array) -> int: ...
+    The discount is 0 if the episode can't go on. `chance` is that of the action, by variables of `version`.
+    """
 
-    def observe_first(self, observation: Array) -> None:
-        """Begin an episode."""
+    observation: Any
+    action: Any
+    reward: Any
+    next_observation: Any
+    discount: Any
+    is_last: Any
+    chance: Any
+    version: Any
 
-    def observe(
-        self, action: int, reward: float, observation: Array, discount: float, is_last: bool
-    ) -> None:
-        """Take the result of an action. The discount is 0 if the pole has fallen."""
+
+class Agent(Protocol):
+    """A method of acting and learning. Its network has an output for each action, and perhaps more."""
+
+    environment: Environment
+    network: Network
+    item_length: int
+    batch_size: int
+
+    def make_table(self) -> lp.replay.Table: ...
+
+    def explore(self, outputs: Array, n_steps: int, rng: np.random.Generator) -> tuple[int, float]:
+        """Return an action and its chance."""
+
+    def gradient(self, online: Array, target: Array, batch: Steps) -> Array:
+        """Return the gradient of the loss by the online parameters. The target's are older."""
+
+
+class Actor:
+    """An actor. Without a place for its experience it takes the best actions only."""
+
+    def __init__(self, agent: Agent, source: Any, experience: Any = None, seed: int = 0) -> None:
+        self._agent = agent
+        self._source = source
+        self._experience = experience
+        self._rng = np.random.default_rng(seed)
+        self._n_steps = 0
+        self._steps: list[Steps] = []
+        self._variables: Variables = source.get_variables()
+
+    def select_action(self, observation: Array) -> int:
+        inputs = observation[np.newaxis]
+        outputs = self._agent.network.forward(self._variables.parameters, inputs)[-1][0]
+        if self._experience is None:
+            return int(outputs[: self._agent.environment.n_actions].argmax())
+        action, self._chance = self._agent.explore(outputs, self._n_steps, self._rng)
+        return action
+
+    def observe(self, *fields: Any) -> None:
+        """Take the first six fields of `Steps`, which say what came of the action."""
+        if self._experience is not None:
+            self._steps.append(Steps._make([*fields, self._chance, self._variables.step]))
+            if len(self._steps) == self._agent.item_length:
+                item = Steps(*map(np.array, zip(*self._steps, strict=True)))
+                self._experience.insert(item, {TABLE: 1.0})
+                self._steps = []
 
     def update(self) -> None:
-        """Take newer variables, now and then. The loop calls this after each step."""
+        """Take newer variables, now and then."""
+        self._n_steps += 1
+        if self._n_steps % REFRESH_PERIOD == 0:
+            self._variables = self._source.get_variables()
 
 
-class Learner(Protocol):
-    """A learner: it learns from experience, a batch in each step."""
+class Record(NamedTuple):
+    """The batch and the gradient of the step after this one, for the checks."""
+
+    step: int
+    parameters: Array
+    batch: Steps
+    gradient: Array
+
+
+class Learner:
+    """A learner. In each step, up to the last, it samples a batch and follows the agent's gradient."""
+
+    def __init__(self, agent: Agent, experience: Any, seed: int, last: int) -> None:
+        self.last = last
+        self._agent = agent
+        self._experience = experience
+        self.online = agent.network.first_parameters(seed)
+        layers_of(agent.network, self.online)[-1][:] *= 0.1
+        self.target = self.online
+        self.steps = 0
+        self.records: list[Record] = []
+        self.versions = [self.get_variables()]
+        self._adam = Adam(self.online.size, rate=1e-3)
 
     def get_variables(self) -> Variables:
-        """Return the variables that actors should act by now."""
+        return Variables(self.online, self.steps)
 
     def step(self) -> None:
-        """Wait for a batch, and learn from it."""
+        batch = self._experience.sample_batch(TABLE, self._agent.batch_size).data
+        gradient = self._agent.gradient(self.online, self.target, batch)
+        if self.steps % RECORD_PERIOD == 0:  # keep those of the beginning and of the end
+            record = Record(self.steps, self.online, batch, gradient)
+            self.records = [*self.records[:8], *self.records[8:][-8:], record]
+        self.steps += 1
+        self.online = self.online + self._adam.change(gradient, self.steps)
+        if self.steps % TARGET_PERIOD == 0:
+            self.target = self.online
+        if self.steps % max(1, self.last // VERSIONS) == 0:
+            self.versions.append(self.get_variables())
 
     def save(self) -> Any:
         """Return the state that the next steps depend on."""
+        lists = self.records, self.versions
+        return self.steps, self.online, self.target, self._adam.state, *lists
 
     def restore(self, saved: Any) -> None:
         """Go on from a saved state."""
+        self.steps, self.online, self.target, self._adam.state, *lists = saved
+        self.records, self.versions = lists
 
 
-class LearningActor:
-    """An actor and its learner as one actor: the agent in one process."""
+class LearningActor(Actor):
+    """An actor that learns, too: the agent in one process."""
 
-    def __init__(self, actor: Actor, learner: Learner, can_learn: Callable[[], bool]) -> None:
-        self._actor = actor
+    def __init__(self, agent: Agent, learner: Learner, experience: Any, seed: int) -> None:
+        super().__init__(agent, learner, experience, seed)
         self._learner = learner
-        self._can_learn = can_learn
-        self.select_action = actor.select_action
-        self.observe_first = actor.observe_first
-        self.observe = actor.observe
 
     def update(self) -> None:
-        while self._can_learn():
+        while self._experience.can_sample():
             self._learner.step()
-        self._actor.update()
+        super().update()
 
 
-class EnvironmentLoop:
-    """The loop in which an actor plays episodes of CartPole-v1, of at most 500 steps each."""
-
-    def __init__(self, actor: Actor, seed: int) -> None:
-        self._actor = actor
-        self._environment = gymnasium.make("CartPole-v1")
-        self._environment.reset(seed=seed)
-
-    def run_episode(self) -> int:
-        """Return how many steps the pole stayed up: the return."""
-        actor = self._actor
-        n_steps = 0
-        is_last = False
-        observation = self._environment.reset()[0]
-        actor.observe_first(observation)
-        while not is_last:
-            action = actor.select_action(observation)
-            observation, reward, fell, is_late, _ = self._environment.step(action)
-            n_steps = n_steps + 1
-            is_last = fell or is_late
-            actor.observe(action, float(reward), observation, 0.0 if fell else 1.0, is_last)
-            actor.update()
-        return n_steps
+def run_episode(made: Any, actor: Actor) -> float:
+    """Play an episode in gymnasium's environment, and return the sum of the rewards."""
+    total = 0.0
+    is_last = False
+    observation = made.reset()[0]
+    while not is_last:
+        action = actor.select_action(observation)
+        after, reward, is_over, is_late, _ = made.step(action)
+        is_last = is_over or is_late
+        actor.observe(observation, action, reward, after, float(not is_over), is_last)
+        actor.update()
+        observation = after
+        total += reward
+    return total

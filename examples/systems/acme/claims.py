@@ -1,117 +1,125 @@
-"""Checks of the claims about an agent, on what the workers of a run have returned."""
+"""Checks of the claims about an agent, on what its runs have returned."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
-import launchpad as lp
 from examples._shared.checks import check
-from examples.systems.acme.algorithm import EnvironmentLoop
-from examples.systems.acme.builders import QUEUE_SIZE
-from examples.systems.acme.evaluator import Evaluated, mean_return
-from examples.systems.acme.impala import BATCH
-from examples.systems.acme.learner import SAVE_EVERY, Begun
-from examples.systems.acme.oracle import vtrace_by_definition
-from examples.systems.acme.policy import GreedyActor
-from examples.systems.acme.replay import ERROR_BUFFER, MIN_SIZE, SAMPLES_PER_INSERT
-from examples.systems.acme.variable_client import MOST_APART_S, STALE_S, Age
-from examples.systems.acme.vtrace import vtrace
+from examples.systems.acme.algorithm import Actor, Agent, Variables, run_episode
+from examples.systems.acme.oracle import LOSSES, chances
+from examples.systems.acme.workers import Result
 
-FRESH_EPISODES = 30
-FRESH_SEED = 2_000_000
+EPISODES = 40
+TARGET_PERIOD = 100
+SAVE_PERIOD = 25
+DIFFERENCE = 1e-6
+BOUNDS = {"dqn": (16, 16 * 125 - 256, 16 * 125 + 256), "impala": (1, 0, 8)}
+"""For each agent: samples per insert, and the bounds of what inserts allow beyond the samples so far."""
 
 
-def check_solved(how: str, claimed: float, runs: Sequence[Evaluated]) -> None:
-    """Check that the policy balances the pole in episodes that are new to it and to the evaluator."""
-    loops = [EnvironmentLoop(GreedyActor(run.variables), FRESH_SEED) for run in runs]
-    returns = [mean_return(loop, FRESH_EPISODES) for loop in loops]
-    steps = " ".join(f"{run.curve[-1].counts['actor_steps']:.0f}" for run in runs)
+def play(agent: Agent, variables: Variables, seed: int, episodes: int) -> float:
+    """Return the mean return of episodes by the best actions."""
+    made = agent.environment.make(1_000_000 + seed)
+    actor = Actor(agent, variables)
+    returns = [run_episode(made, actor) for _ in range(episodes)]
+    return float(np.mean(returns)) * agent.environment.reward_scale
+
+
+def curve_of(agent: Agent, run: Result) -> list[float]:
+    """Return the mean returns of a run's versions, and print them."""
+    curve = [play(agent, each, each.step, 3) for each in run.versions]
+    n_steps = run.table.inserts * agent.item_length
+    returns = " ".join(f"{each:.0f}" for each in curve)
+    print(f"{n_steps} steps of actors; mean returns as it learned: {returns}", flush=True)
+    return curve
+
+
+def best_of(agent: Agent, run: Result, curve: Sequence[float]) -> Variables:
+    """Return the best version. The three with the highest points of the curve are evaluated once more."""
+    candidates: list[Variables] = [run.versions[1 + i] for i in np.argsort(curve[1:])[-3:]]
+    means = [play(agent, each, each.step + 1, EPISODES // 2) for each in candidates]
+    return candidates[int(np.argmax(means))]
+
+
+def check_solved(how: str, agent: Agent, goal: float, runs: Sequence[Result]) -> list[float]:
+    """Check that the best versions are good in fresh episodes. Return the curve of the first run."""
+    curves = [curve_of(agent, run) for run in runs]
+    best = [best_of(agent, run, curve) for run, curve in zip(runs, curves, strict=True)]
+    means = [play(agent, each, 0, EPISODES) for each in best]
+    untrained = [play(agent, run.versions[0], 0, EPISODES) for run in runs]
+    shown = [" ".join(f"{each:.1f}" for each in returns) for returns in (means, untrained)]
     check(
-        min(returns) >= claimed,
-        f"{how}: the mean return of {FRESH_EPISODES} fresh episodes is at least {claimed:g} for each seed",
-        f"{' '.join(f'{each:.1f}' for each in returns)}, after {steps} steps",
+        min(means) >= goal and all(np.greater(means, untrained)),
+        f"{how}: the mean return of {EPISODES} fresh episodes is at least {goal:g} for each seed",
+        f"{shown[0]}; {shown[1]} before training, {agent.environment.random_return:.1f} at random",
+    )
+    return curves[0]
+
+
+def check_gradients(name: str, agent: Agent, runs: Sequence[Result]) -> None:
+    """Check the gradients that learners followed, by differences of the loss as the paper defines it."""
+    rng = np.random.default_rng(0)
+    errors = []
+    for run in runs:
+        by_step = {record.step: record.parameters for record in run.records}
+        for record in run.records:
+            target = by_step.get(record.step // TARGET_PERIOD * TARGET_PERIOD)
+            if target is not None:
+                loss = LOSSES[name](agent, record, target)
+                direction = rng.normal(size=record.gradient.size)
+                change = DIFFERENCE * direction
+                rise = loss(record.parameters + change) - loss(record.parameters - change)
+                error = rise / (2 * DIFFERENCE) - record.gradient @ direction
+                errors.append(float(abs(error) / np.linalg.norm(record.gradient)))
+    check(
+        len(errors) > len(runs) and max(errors) < 1e-4,
+        f"{name}: the gradients that learners followed are those of the paper's loss, to 1e-4",
+        f"{max(errors):.0e}, of {len(errors)} gradients",
     )
 
 
-def check_ratio(tables: Sequence[lp.replay.TableInfo]) -> None:
-    """Check the ratio of samples to inserts, which tables have noted after each insert and each sample."""
-    offset = SAMPLES_PER_INSERT * MIN_SIZE
-    buffer = ERROR_BUFFER
-    lowest = min(table.lowest_diff for table in tables) - offset
-    highest = max(table.highest_diff for table in tables) - offset
+def check_chances(agent: Agent, runs: Sequence[Result]) -> None:
+    """Check the chances of actions, as actors noted them, by the variables that they acted by."""
+    errors = []
+    ratios = []
+    for run in runs:
+        known = {record.step: record.parameters for record in run.records}
+        for record in run.records:
+            batch = record.batch
+            ratios += list((chances(agent, record.parameters, batch) / batch.chance).ravel())
+            for version in known.keys() & set(batch.version.ravel()):
+                difference = np.abs(chances(agent, known[version], batch) - batch.chance)
+                errors += list(difference[batch.version == version])
     check(
-        -buffer <= lowest and highest <= buffer,
-        f"each transition is sampled {SAMPLES_PER_INSERT:g} times on average: at every moment the number of"
-        f" samples is within {buffer} of {SAMPLES_PER_INSERT:g} · (inserts - {MIN_SIZE})",
-        f"{lowest:+.0f} to {highest:+.0f}, in {sum(table.inserts for table in tables)} inserts and"
+        len(errors) > 0 and max(errors) < 1e-9 and max(ratios) > 1,
+        "impala: actors note the chances of their actions right, and learners have newer policies",
+        f"to {max(errors, default=1):.0e} in {len(errors)} steps; the learners' chances are"
+        f" {min(ratios):.2f} to {max(ratios):.2f} times those",
+    )
+
+
+def check_table(name: str, runs: Sequence[Result]) -> None:
+    """Check the ratio of samples to inserts, which tables have noted after each insert and each sample."""
+    ratio, least, most = BOUNDS[name]
+    tables = [run.table for run in runs]
+    lowest = min(table.lowest_diff for table in tables)
+    highest = max(table.highest_diff for table in tables)
+    check(
+        least <= lowest <= highest <= most
+        and all(table.diff == ratio * table.inserts - table.samples for table in tables),
+        f"{name}: at every moment, {ratio} · inserts - samples is from {least} to {most}",
+        f"{lowest:.0f} to {highest:.0f}, in {sum(table.inserts for table in tables)} inserts and"
         f" {sum(table.samples for table in tables)} samples",
     )
 
 
-def check_queue(queues: Sequence[lp.QueueStats], runs: Sequence[Evaluated]) -> None:
-    """Check that the learner took each unroll once at most, and that actors wait for a slower learner."""
-    learned = [BATCH * run.variables.step for run in runs]
-    most = max(each.most_waiting for each in queues)
+def check_killed(name: str, kill_at: Sequence[int], run: Result) -> None:
+    """Check that each attempt goes on from what the one before has saved."""
+    saved = [(step - 1) // SAVE_PERIOD * SAVE_PERIOD for step in kill_at]
+    versions = {int(each) for record in run.records for each in record.batch.version.ravel()}
     check(
-        all(
-            n <= each.taken == each.handled + each.in_hand
-            for n, each in zip(learned, queues, strict=True)
-        )
-        and most <= QUEUE_SIZE,
-        f"each unroll is learned from at most once, and at most {QUEUE_SIZE} unrolls wait",
-        f"the variables have learned from {sum(learned)}; {sum(each.taken for each in queues)} were taken ="
-        f" {sum(each.handled for each in queues)} handled + {sum(each.in_hand for each in queues)} in hand;"
-        f" at most {most} waited",
-    )
-
-
-def check_age(name: str, ages: Sequence[Age]) -> None:
-    """Check the age of variables: by the hosts' clocks none came before the learner gave it."""
-    oldest = max(age.oldest for age in ages)
-    youngest = min(age.youngest for age in ages)
-    check(
-        youngest >= -MOST_APART_S and oldest <= STALE_S and all(age.is_monotone for age in ages),
-        f"{name}: variables are at most {STALE_S:g} s old when an actor asks for them, and never of an"
-        " earlier step than before",
-        f"at most {oldest:.2f} s, in {sum(age.times for age in ages)} answers, and on arrival at least"
-        f" {youngest:.3f} s; replaced after at most {max(age.steps for age in ages)} steps",
-    )
-
-
-def check_killed(attempts: Sequence[Begun], crashes: Sequence[int], run: Evaluated) -> None:
-    """Check that each attempt goes on from what the one before has saved, and so do the counts."""
-    saved = [(crash - 1) // SAVE_EVERY * SAVE_EVERY for crash in crashes]
-    is_monotone = all(
-        earlier.step <= later.step
-        and all(later.counts[name] >= n for name, n in earlier.counts.items())
-        for earlier, later in pairwise(run.curve)
-    )
-    check(
-        [each.step for each in attempts] == [0, *saved] and is_monotone,
-        f"a learner killed {len(crashes)} times goes on from what is saved, and no count decreases",
-        f"killed after steps {list(crashes)}, went on from {[each.step for each in attempts[1:]]}, ended with"
-        f" {run.curve[-1].counts['learner_steps']:.0f} steps counted",
-    )
-
-
-def check_vtrace(cases: int = 100) -> None:
-    """Check V-trace against its definition, on random unrolls, some of which end with the episode."""
-    rng = np.random.default_rng(0)
-    difference = 0.0
-    for n in rng.integers(1, 33, cases):
-        discounts = 0.99 * (rng.random(n) > 0.1)
-        values = rng.normal(size=n + 1)
-        rewards = rng.normal(size=n)
-        ratios = rng.lognormal(size=n)
-        computed = vtrace(values, rewards, discounts, ratios)
-        defined = vtrace_by_definition(values, rewards, discounts, ratios)
-        difference = max(
-            difference,
-            *(float(np.abs(a - b).max()) for a, b in zip(computed, defined, strict=True)),
-        )
-    check(
-        difference <= 1e-12,
-        "V-trace from the last step to the first gives the sums of its definition, to 1e-12",
-        f"largest difference {difference:.0e}, of {cases} unrolls",
+        run.begun == [0, *saved] and not any(version % SAVE_PERIOD for version in versions),
+        f"{name}: a killed learner goes on from what is saved, and actors act by what is saved",
+        f"killed after steps {list(kill_at)}, went on from {run.begun[1:]}, ended after step"
+        f" {run.versions[-1].step}",
     )
