@@ -167,12 +167,11 @@ EXAMPLES = [
         "A master assigns one or more slots to each trial, and stops trials that promise little.",
         "agents, the master",
         (
-            "ASHA decides",
+            "asha stops",
             "ASHA finds",
             "bit for bit",
-            "preempted save",
-            "all the slots",
-            "no slot has",
+            "a more urgent",
+            "all its slots",
         ),
     ),
     Example(

@@ -3,11 +3,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,49 +13,60 @@ import threadpoolctl
 
 import launchpad as lp
 from examples._shared import digits
-from examples._shared.data import Data
 from examples.systems.determined import claims
-from examples.systems.determined.algorithm import Asha, Grid, Pbt, Random
-from examples.systems.determined.experiment import Experiment
-from examples.systems.determined.log import Allocation, History, Report, TrialRow
-from examples.systems.determined.master import Master
-from examples.systems.determined.oracle import train_alone
-from examples.systems.determined.page import page
-from examples.systems.determined.program import Agent, make_program
-from examples.systems.determined.scheduler import Job, Plan, schedule
-from examples.systems.determined.user import Sight, Submission
+from examples.systems.determined.__main__ import train
+from examples.systems.determined.algorithm import Asha, Random, choice, log
+from examples.systems.determined.master import Event, Master, Trial
+from examples.systems.determined.program import make_program
 from tests.examples.conftest import assert_refused
-from tests.helpers import browsers
 
-ASHA = Experiment("asha", "asha", {"trials": 3, "rungs": [1, 3]})
-WEIGHTS = np.zeros(2)
+SPACE = {"rate": log(1e-3, 1), "width": choice(8, 16)}
+TRIALS: dict[str, Any] = {"train": lambda *_: None, "space": SPACE}
+NOTHING = b""
+
+
+def random_search(name: str, trials: int, steps: int, **options: Any) -> Random:
+    return Random(name=name, trials=trials, steps=steps, **TRIALS, **options)
+
+
+def asha(trials: int, steps: int, **options: Any) -> Asha:
+    return Asha(name="asha", trials=trials, steps=steps, **TRIALS, **options)
+
+
+Attempt = Callable[..., Master]
 
 
 @pytest.fixture
-def make_master(tmp_path: Path) -> Iterator[Callable[..., Master]]:
+def attempt(tmp_path: Path) -> Iterator[Attempt]:
     """Makes a master, in a worker: another one is its next attempt."""
     attempts = itertools.count(1)
     with contextlib.ExitStack() as stack:
 
-        def make() -> Master:
+        def make(*experiments: Random) -> Master:
             here = lp.testing.worker("master", state=tmp_path, attempt=next(attempts))
             stack.enter_context(here)
-            return Master()
+            return Master(experiments, {})
 
         yield make
 
 
-def test_grid_tries_every_combination_and_random_the_same_points_for_the_same_seed() -> None:
-    starts = Grid({"rate": [1, 2], "decay": [0, 3]}, 5).begin()
+def work(master: Master, slot: str, attempt: int = 1, done: int = 0) -> Trial:
+    trial = master.work(slot, attempt, done)
+    assert trial is not None
+    return trial
 
-    assert [tuple(start.hyperparameters.values()) for start in starts] == [
-        (1, 0),
-        (1, 3),
-        (2, 0),
-        (2, 3),
-    ]
-    assert Random(3, 5, seed=1).begin() == Random(3, 5, seed=1).begin() != Random(3, 5).begin()
-    assert Random(3, 5).report(0, 5, 0.1) == (0, [])
+
+# --- experiments ---------------------------------------------------------------------------------
+
+
+def test_a_seed_draws_the_same_points_of_a_space_again() -> None:
+    points = random_search("search", 100, 1, seed=1).points()
+
+    assert points == random_search("search", 100, 1, seed=1).points()
+    assert points != random_search("search", 100, 1).points()
+    assert all(1e-3 <= point["rate"] <= 1 for point in points)
+    assert {point["width"] for point in points} == {8, 16}
+    assert 40 < sum(point["rate"] < 1e-3**0.5 for point in points) < 60
 
 
 @pytest.mark.slow
@@ -65,291 +74,233 @@ def test_grid_tries_every_combination_and_random_the_same_points_for_the_same_se
 def test_asha_decides_as_optuna_does(seed: int) -> None:
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    dice, asha, rungs = random.Random(seed), Asha(40, (1, 3, 9, 27)), [1, 3, 9, 27]
-    study = optuna.create_study(
-        pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
-    )
+    dice = random.Random(seed)
+    search = asha(40, 27, eta=3, max_rungs=4)
+    pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
+    study = optuna.create_study(pruner=pruner)
     trials = {i: study.ask() for i in range(40)}
-    targets = dict.fromkeys(trials, 1)
+    curves: list[list[float]] = [[] for _ in range(40)]
 
-    decided = 0
-    while targets:
-        i = dice.choice(list(targets))
-        epochs, loss = targets[i], dice.random()
-        trials[i].report(loss, epochs)
-        targets[i] = asha.report(i, epochs, loss)[0]
-        if epochs != rungs[-1]:
-            assert bool(targets[i]) != trials[i].should_prune()
-            decided += 1
-        if not targets[i]:
+    open_trials = list(trials)
+    while open_trials:
+        i = dice.choice(open_trials)
+        curves[i].append(dice.random())
+        trials[i].report(curves[i][-1], len(curves[i]))
+        goes_on = search.goes_on(i, curves)
+        if len(curves[i]) < 27:
+            assert goes_on != trials[i].should_prune()
+        if not goes_on:
             study.tell(trials[i], state=optuna.trial.TrialState.PRUNED)
-            del targets[i]
-    assert decided > 40
+            open_trials.remove(i)
+
+
+def test_brackets_of_adaptive_asha_have_as_many_trials_as_those_of_determined() -> None:
+    assert asha(100, 64, max_rungs=4, brackets=3).rungs() == [4] * 70 + [2] * 8 + [3] * 22
+    assert asha(16, 18, eta=3, max_rungs=3, brackets=2).rungs() == [3] * 11 + [2] * 5
+    assert asha(4, 18, eta=3, max_rungs=3, brackets=3).rungs() == [3, 3, 1, 2]
+    assert asha(16, 18).rungs() == [5] * 16
+
+
+def test_brackets_do_not_compete_with_each_other() -> None:
+    search = asha(4, 9, eta=3, max_rungs=2, brackets=2)
+
+    assert search.rungs() == [2, 2, 2, 1]
+    assert search.goes_on(1, [[0.5, 0.5, 0.5], [0.3, 0.3, 0.3], [], [0.1, 0.1, 0.1]])
+    assert not search.goes_on(0, [[0.5, 0.5, 0.5], [0.3, 0.3, 0.3], [], []])
+
+
+class Alone:
+    """The context of a trial that has one rank, and trains up to a step."""
+
+    rank = 0
+    size = 1
+
+    def __init__(self, seed: int, steps: int) -> None:
+        self.seed = seed
+        self.losses: list[float] = []
+        self._steps = steps
+
+    def load(self, first: Any) -> Any:
+        return first
+
+    def steps(self) -> range:
+        return range(1, self._steps + 1)
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def report(self, step: int, loss: float, checkpoint: Any) -> None:
+        self.losses.append(loss)
 
 
 @pytest.mark.slow
 @pytest.mark.endurance
-def test_asha_finds_the_best_trial_of_the_example_in_whichever_order_trials_report() -> None:
-    training, held_out = digits.load()
-    dice, rungs, last = random.Random(0), (1, 3, 9, 27), 27
-    with threadpoolctl.threadpool_limits(1):
-        curves = [
-            [
-                loss
-                for _, loss, _ in itertools.islice(
-                    train_alone(i, start.hyperparameters, (training[slice(256)], held_out)), last
-                )
-            ]
-            for i, start in enumerate(Asha(40, rungs, seed=8).begin())
-        ]
-    at_the_end = [curve[-1] for curve in curves]
+def test_the_search_of_the_example_finds_a_good_trial_in_whichever_order_trials_report() -> None:
+    space = {"rate": log(1e-3, 3), "width": choice(8, 16, 32)}
+    search = Asha(name="asha", train=train, space=space, trials=30, steps=18, eta=3, max_rungs=3)
+    full = {}
+    with threadpoolctl.threadpool_limits(1), lp.testing.worker("alone"):
+        for i, hparams in enumerate(search.points()):
+            context: Any = Alone(i, 18)
+            train(*digits.load(), context, hparams)
+            full[f"asha/{i}"] = context.losses
+    dice = random.Random(0)
 
     for _ in range(200):
-        asha, epochs, targets = Asha(40, rungs, seed=8), [0] * 40, dict.fromkeys(range(40), 1)
-        while targets:
-            i = dice.choice(list(targets))
-            epochs[i] = targets.pop(i)
-            target, _ = asha.report(i, epochs[i], curves[i][epochs[i] - 1])
-            if target:
-                targets[i] = target
+        curves: list[list[float]] = [[] for _ in full]
+        open_trials = list(range(30))
+        while open_trials:
+            i = dice.choice(open_trials[:5])  # five slots
+            curves[i].append(full[f"asha/{i}"][len(curves[i])])
+            if not search.goes_on(i, curves):
+                open_trials.remove(i)
 
-        found = min(loss for loss, n in zip(at_the_end, epochs, strict=True) if n == last)
-        assert found == min(at_the_end)
-        assert sum(epochs) <= 0.3 * 40 * last
+        claims.check_curves({f"asha/{i}": curve for i, curve in enumerate(curves)}, full)
 
 
-def test_pbt_replaces_the_worse_half_by_changed_copies_of_the_better_in_whichever_order_they_end() -> (
-    None
-):
-    def second_round(order: list[int]) -> list:
-        pbt = Pbt(4, 2, 3)
-        losses = [0.4, 0.1, 0.3, 0.2]
-        return [pbt.report(trial, 3, losses[trial]) for trial in order][-1][1]
+# --- the master ----------------------------------------------------------------------------------
 
-    starts, before = second_round([0, 1, 2, 3]), Pbt(4, 2, 3).begin()
 
-    assert starts == second_round([2, 3, 1, 0])
-    assert [start.parent for start in starts] == [1, 3, 1, 3]
-    assert [start.epochs for start in starts] == [6] * 4
-    assert [starts[i].hyperparameters for i in (0, 1)] == [
-        before[i].hyperparameters for i in (1, 3)
+def test_a_master_goes_on_from_its_log_and_counts_a_report_once(attempt: Attempt) -> None:
+    search = asha(3, 3, eta=3, max_rungs=2)
+    first = attempt(search)
+    run = work(first, "slot").run
+    assert first.report("slot", run, 1, 0.5, NOTHING)
+
+    second = attempt(search)
+
+    assert second.report("slot", run, 1, 0.5, NOTHING)
+    assert second.report("slot", run, 2, 0.45, NOTHING)
+    assert not second.report("slot", run, 3, 0.4, b"the last")
+    worse = work(second, "slot", done=run)
+    assert not second.report("slot", worse.run, 1, 0.6, NOTHING)  # it knows of the 0.5
+    assert second.events() is None
+    worst = work(second, "slot", done=worse.run)
+    assert not second.report("slot", worst.run, 1, 0.7, NOTHING)
+    events = second.events()
+    assert events is not None
+    assert [(each.kind, each.trial.number, each.step) for each in events] == [
+        ("begins", 0, 0),
+        ("goes on", 0, 1),
+        ("goes on", 0, 2),
+        ("closed", 0, 3),
+        ("begins", 1, 0),
+        ("closed", 1, 1),
+        ("begins", 2, 0),
+        ("closed", 2, 1),
     ]
-    for start in starts[2:]:
-        values = start.hyperparameters, before[start.parent].hyperparameters
-        ratios = {round(values[0][name] / values[1][name], 9) for name in values[0]}
-        assert ratios <= {0.8, 1.25}
+    assert events[0].trial.metrics == [0.5, 0.45, 0.4]
+    assert events[0].trial.checkpoint == b"the last"
 
 
-@pytest.mark.parametrize(
-    ("waiting", "running", "free", "planned"),
-    [
-        # The most urgent first, then who came first.
-        ([Job(9, 1, 1), Job(5, 3, 1), Job(5, 2, 1)], [], "ab", [(2, "a"), (3, "b")]),
-        # All slots at once, and no other trial overtakes one that waits for them.
-        ([Job(5, 1, 2), Job(5, 2, 1)], [], "a", []),
-        ([Job(5, 1, 1), Job(5, 2, 2), Job(5, 3, 1)], [], "ab", [(1, "a")]),
-    ],
-)
-def test_slots_go_to_the_most_urgent_trial_whole(waiting, running, free, planned) -> None:
-    plan = schedule(waiting, running, list(free))
+def test_a_slot_whose_answer_was_lost_gets_the_same_work_again(attempt: Attempt) -> None:
+    search = random_search("search", 2, 1)
+    run = work(attempt(search), "slot").run
 
-    assert [(job.n, "".join(slots)) for job, slots in plan.starts] == planned
-    assert plan.preempted == []
+    assert work(attempt(search), "slot").run == run
 
 
-def test_the_least_urgent_trials_are_preempted_and_no_more_than_need_be() -> None:
-    gang, running = Job(1, 9, 3), [Job(5, 1, 1), Job(6, 2, 1), Job(6, 3, 1), Job(1, 4, 1)]
+def test_a_slots_next_attempt_gets_work_and_the_one_before_gets_none(attempt: Attempt) -> None:
+    master = attempt(random_search("search", 1, 2))
+    first_run = work(master, "slot").run
+    master.report("slot", first_run, 1, 0.5, NOTHING)
 
-    assert schedule([gang], running, []) == Plan([], [running[2], running[1], running[0]])
-    assert schedule([gang], running, ["a"]) == Plan([], [running[2], running[1]])
-    assert schedule([gang], running, ["a"], n_ending=1) == Plan([], [running[2]])
-    # In vain: there would not be enough even so.
-    assert schedule([gang._replace(slots=4)], running, []) == Plan([], [])
+    again = work(master, "slot", attempt=2)
 
-
-def test_a_master_goes_on_from_its_log_and_counts_a_report_once(make_master) -> None:
-    first = make_master()
-    first.submit(ASHA)
-    first.free("slot", "cpu")
-    work = first.work("slot")
-    target = first.report(work.allocation, 1, 0.5, WEIGHTS)
-
-    second = make_master()
-
-    assert second.report(work.allocation, 1, 0.5, WEIGHTS) == target == 3
-    assert second.report(work.allocation, 3, 0.4, WEIGHTS + 1) == 0
-    second.free("slot", "cpu")
-    worse = second.work("slot")
-    assert second.report(worse.allocation, 1, 0.6, WEIGHTS) == 0  # it knows of the 0.5
-    history = second.history()
-    assert [report[:3] for report in history.reports] == [(1, 1, 0.5), (1, 3, 0.4), (2, 1, 0.6)]
-    assert [each.outcome for each in history.allocations] == ["closed", "closed"]
+    assert again.run > first_run
+    assert again.metrics == [0.5]
+    assert master.work("slot", 1, 0) is None
+    assert not master.report("slot", first_run, 2, 0.4, NOTHING)
 
 
-def test_an_attempt_of_the_master_that_is_over_changes_nothing_any_more(make_master) -> None:
-    first = make_master()
-    second = make_master()
+def test_slots_go_whole_to_the_most_urgent_trial_and_none_overtakes_it(attempt: Attempt) -> None:
+    gang = random_search("gang", 1, 1, slots=2, priority=5)
+    master = attempt(random_search("late", 9, 1, priority=9), gang)
 
-    with pytest.raises(lp.Stopped, match="attempt 1 of the master is over"):
-        first.submit(ASHA)
-    assert second.history().trials == []
-
-
-def test_calls_of_a_master_that_has_ended_are_stopped(tmp_path: Path) -> None:
-    with lp.testing.worker("master", state=tmp_path):
-        master = Master()
-
-    for call in (master.history, master.end_submissions, lambda: master.goes_on(1)):
-        with pytest.raises(lp.Stopped, match="attempt 1 of the master is over"):
-            call()
+    assert master.work("a", 1, 0) is None
+    assert work(master, "b").name == "gang/0"
+    assert list(work(master, "a").slots) == ["a", "b"]
+    assert work(master, "c").name == "late/0"
 
 
-def test_a_slot_that_says_twice_that_it_is_free_has_lost_nothing(make_master) -> None:
-    first = make_master()
-    first.submit(ASHA)
-    first.free("slot", "cpu")  # the master is killed, and the slot has no answer
+def test_no_more_trials_are_preempted_than_need_be_and_they_go_on_later(attempt: Attempt) -> None:
+    gang = random_search("gang", 1, 1, slots=2, priority=5, after=2)
+    master = attempt(random_search("search", 3, 9), gang)
+    a, b, c = (work(master, slot).run for slot in "abc")
+    assert master.report("a", a, 1, 0.5, NOTHING)
+    assert master.report("a", a, 2, 0.5, NOTHING)  # now the gang begins
 
-    second = make_master()
-    second.free("slot", "cpu")
-
-    assert second.work("slot").allocation == 1
-
-
-def test_a_slot_that_is_about_to_ask_spares_another_trial(make_master) -> None:
-    master = make_master()
-    master.submit(Experiment("long", "random", {"trials": 2, "epochs": 9}))
-    for slot in ("a", "b"):
-        master.free(slot, "cpu")
-    working = master.work("a")
-
-    master.submit(Experiment("urgent", "random", {"trials": 1, "epochs": 1}, priority=1))
-
-    assert master.goes_on(working.allocation)
-    assert master.work("b").trial == 3
+    assert master.report("a", a, 3, 0.5, NOTHING)
+    assert not master.report("b", b, 1, 0.5, b"saved")
+    assert master.work("b", 1, b) is None
+    assert not master.report("c", c, 1, 0.5, NOTHING)
+    urgent = work(master, "c", done=c)
+    assert (urgent.name, list(urgent.slots)) == ("gang/0", ["b", "c"])
+    assert not master.report("b", urgent.run, 1, 0.5, NOTHING)
+    again = work(master, "b", done=urgent.run)
+    assert (again.name, again.checkpoint) == ("search/1", b"saved")
 
 
-def test_the_page_is_read_only_and_shows_names_as_they_are(make_master) -> None:
-    master = make_master()
-    master.submit(Experiment("<b>&", "random", {"trials": 1, "epochs": 1}))
-    url = f"http://127.0.0.1:{master._pages.server_port}/"
+def test_a_trial_waits_until_all_slots_of_its_last_run_are_free(attempt: Attempt) -> None:
+    master = attempt(random_search("gang", 1, 9, slots=2))
+    assert master.work("a", 1, 0) is None
+    run = work(master, "b").run
 
-    with urllib.request.urlopen(url) as answer:
-        shown = answer.read().decode()
-    with pytest.raises(urllib.error.HTTPError, match="501") as refused:
-        urllib.request.urlopen(url, data=b"x")
-    refused.value.close()
-
-    assert "<td>&lt;b&gt;&amp;/0</td><td>waiting</td>" in shown
-    assert "<b>" not in shown
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-def test_a_browser_shows_states_and_curves_and_nothing_from_elsewhere(
-    make_master, tmp_path
-) -> None:
-    master = make_master()
-    master.submit(ASHA)
-    master.free("slot", "cpu")
-    work = master.work("slot")
-    for epochs, loss in ((1, 2.0), (3, 1.0)):
-        master.report(work.allocation, epochs, loss, WEIGHTS)
-
-    with browsers.chromium(tmp_path / "profile") as browser:
-        browser.get(f"http://127.0.0.1:{master._pages.server_port}/")
-
-        assert browser.title == "1 of 3 trials are closed"
-        rows = browser.find_elements("css selector", "tbody tr[class]")
-        assert [row.text.split()[:2] for row in rows] == [
-            ["asha/0", "closed"],
-            ["asha/1", "waiting"],
-            ["asha/2", "waiting"],
-        ]
-        assert rows[0].text.endswith("1 3 1.0 closed")
-        curve = browser.find_element("id", "asha/0")
-        assert curve.get_attribute("points") == "216.7,10.0 630.0,190.0"
-        assert curve.rect["width"] > 400
-        assert curve.rect["height"] > 170
-        loaded = browser.execute_script("return performance.getEntriesByType('resource').length")
-        assert loaded == 0
-        assert browser.get_log("browser") == []
+    assert master.work("a", 2, 0) is None  # it has died
+    assert master.work("c", 1, 0) is None
+    assert work(master, "b", done=run).run > run
 
 
 def test_a_trial_that_needs_more_slots_than_there_are_is_refused_before_anything_starts() -> None:
-    data = Data(np.zeros((1, 64)), np.zeros(1, np.int64))
-    wide = Experiment("wide", "asha", {}, slots=3)
+    with pytest.raises(ValueError, match="needs 3 slots at once, and there are 2"):
+        make_program([random_search("wide", 1, 1, slots=3)], agents=[1, 1])
 
-    with pytest.raises(ValueError, match="needs 3 slots at once, and pool 'cpu' has 2"):
-        make_program((data, data), [Submission(wide)], [Agent(slots=2), Agent(slots=4, pool="gpu")])
+
+# --- claims --------------------------------------------------------------------------------------
 
 
 def test_checks_refuse_what_is_nearly_right() -> None:
-    values = {"rate": 1.0}
-    trials = [TrialRow(n, "asha", n - 1, values, None, 1, 3, True) for n in (1, 2)]
-    reports = [Report(1, 1, 0.5, 3), Report(2, 1, 0.6, 0), Report(1, 3, 0.4, 0)]
-    allocations = [
-        Allocation(1, 1, ["agent-0.0"], "preempted"),
-        Allocation(2, 2, ["agent-1.0"], "lost"),
-        Allocation(3, 1, ["agent-0.0"], "closed"),
+    search = asha(2, 3, eta=3, max_rungs=2, slots=2)
+    good = Trial("asha/0", search, 0, {}, [0.5, 0.45, 0.4])
+    bad = Trial("asha/1", search, 1, {}, [0.6])
+    both = {"agent-0.0": 1, "agent-1.0": 1}
+    happened: list[tuple[str, Trial, int]] = [
+        ("begins", good, 0),
+        ("goes on", good, 1),
+        ("preempted", good, 2),
+        ("begins", bad, 0),
+        ("lost", bad, 0),
+        ("begins", bad, 0),
+        ("closed", bad, 1),
+        ("begins", good, 2),
+        ("closed", good, 3),
     ]
-    right = History(trials, reports, allocations, 2)
-    asha = Experiment("asha", "asha", {"trials": 2, "rungs": (1, 3)})
-    curves = {1: [0.5, 0.45, 0.4], 2: [0.6, 0.6, 0.6]}
-    seen = [
-        Sight("agent-0.0", 1, 1, 1),
-        Sight("agent-1.0", 1, 2, 2),
-        Sight("agent-0.0", 1, 0, 0),
-        Sight("agent-0.0", 1, 3, 1, epochs=1),
-    ]
-    pools = {f"agent-{i}.{k}": "cpu" for i in range(2) for k in range(2)}
-    gang, both = replace(asha, slots=2), ["agent-0.0", "agent-1.0"]
+    events = [Event(*each, both) for each in happened]
+    full = {"asha/0": [0.5, 0.45, 0.4], "asha/1": [0.6, 0.5, 0.45]}
+    full |= {f"asha/{i}": [0.7] * 5 + [0.7 - 0.01 * i] for i in range(2, 9)}
+    curves = {name: curve[:1] for name, curve in full.items()} | {"asha/0": [0.5, 0.45]}
+    last = {"asha/0": [0.5], "asha/2": [0.7, 0.7]}
+    another_bit = {"asha/1": [0.6, 0.5], "asha/8": [np.nextafter(0.7, 1)]}
+    rungs = [(1, 3)] * 2
 
-    def on(slots: list[str], outcome: str = "lost") -> History:
-        return right._replace(allocations=[Allocation(1, 1, slots, outcome)])
+    claims.check_asha("asha", events, rungs)
+    claims.check_runs(events)
+    claims.check_curves(curves, full)
 
-    whole = on(both)
-    claims.check_asha(right, asha)
-    claims.check_bits(right, curves, [2], [2])
-    claims.check_restarts(right, 1)
-    claims.check_budget(right, asha, curves, 1)
-    claims.check_preempted(right, curves, seen)
-    claims.check_slots(seen, right, 1)
-    claims.check_allocations(whole, [gang], pools)
-    claims.check_page(page(right), right)
-
-    def with_reports(*changed: Report) -> History:
-        return right._replace(reports=list(changed))
-
-    other = right._replace(trials=[trials[0], trials[1]._replace(epochs=2)])
+    going_on = [each._replace(kind=each.kind.replace("closed", "goes on")) for each in events]
+    shared = [events[0], events[3], *events[1:3], *events[4:]]
+    split = [each._replace(slots={"agent-0.0": 1}) for each in events]
+    unhurt = [each for each in events if each.kind != "lost"]
+    unmoved = events[:2] + events[3:7] + events[8:]
     assert_refused(
-        lambda: claims.check_asha(with_reports(*reports[:1], Report(2, 1, 0.6, 3)), asha),
-        lambda: claims.check_asha(with_reports(reports[1]._replace(target=0)), asha),
-        lambda: claims.check_bits(right, curves, [1], [2]),
-        lambda: claims.check_bits(
-            with_reports(Report(1, 1, np.nextafter(0.5, 1), 3)), curves, [2], [2]
-        ),
-        lambda: claims.check_bits(
-            right._replace(trials=[trials[0]._replace(is_closed=False)]), curves, [2], [2]
-        ),
-        lambda: claims.check_restarts(right, 2),
-        lambda: claims.check_budget(right, asha, curves, 0.9),
-        lambda: claims.check_budget(
-            right._replace(trials=[trials[0]._replace(epochs=1), trials[1]]), asha, curves, 1
-        ),
-        lambda: claims.check_preempted(right._replace(allocations=allocations[1:]), curves, seen),
-        lambda: claims.check_preempted(right, {**curves, 1: [0.5, 0.5, 0.5]}, seen),
-        lambda: claims.check_preempted(right, curves, [*seen[:3], seen[3]._replace(epochs=0)]),
-        lambda: claims.check_allocations(right, [asha], pools),
-        lambda: claims.check_allocations(whole, [gang], {**pools, "agent-1.0": "gpu"}),
-        lambda: claims.check_allocations(on(["agent-0.0"]), [gang], pools),
-        lambda: claims.check_allocations(on(["agent-0.0", "agent-0.1"]), [gang], pools),
-        lambda: claims.check_allocations(on(both, "closed"), [gang], pools),
-        lambda: claims.check_slots([seen[0], seen[1], seen[3]], right, 1),
-        lambda: claims.check_slots([*seen, Sight("agent-1.0", 0, 0, 0)], right, 1),
-        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 4, 1)], right, 1),
-        lambda: claims.check_slots([*seen, Sight("agent-2.0", 1, 2, 2)], right, 1),
-        lambda: claims.check_slots(seen[:3], right, 1),
-        lambda: claims.check_slots(seen, right, 0),
-        lambda: claims.check_page(page(other), right),
-        lambda: claims.check_page(page(with_reports(*reports[1:])), right),
+        lambda: claims.check_asha("asha", going_on, rungs),
+        lambda: claims.check_asha("asha", events, [(2, 3)] * 2),
+        lambda: claims.check_runs(shared),
+        lambda: claims.check_runs(split),
+        lambda: claims.check_runs(unhurt),
+        lambda: claims.check_runs(unmoved),
+        lambda: claims.check_runs(events[:-1]),
+        lambda: claims.check_curves(full, full),
+        lambda: claims.check_curves(curves | another_bit, full),
+        lambda: claims.check_curves(curves | last, full),
     )

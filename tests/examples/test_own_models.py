@@ -14,7 +14,6 @@ from examples._shared.places import folder_of
 from tests.helpers import scripts
 
 SHOWN = [example.name for example in gallery.EXAMPLES if example.source]
-"""The examples whose pages show both programs: those that are systems of papers."""
 
 MOST_CHANGED = 15
 

@@ -1,104 +1,69 @@
-"""Searchers: they decide which hyperparameters to try, and for how many epochs.
+"""Experiments: they draw hyperparameters from a space, and decide by all metrics which trials go on."""
 
-A searcher knows only the losses of trials, in some order. Told the same again, it decides the same.
-"""
-
-from __future__ import annotations
-
-import itertools
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-Hyperparameters = dict[str, float]
+
+def log(low: float, high: float) -> Callable[..., Any]:
+    """Return a distribution of numbers, of which each power of ten is as likely as another."""
+    return lambda rng: math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
-class Start(NamedTuple):
-    """A new trial. The trials of a searcher are numbered in the order of their starts.
-
-    Attributes:
-        epochs: How many epochs it trains before it reports, including those of its parent.
-        parent: The trial from whose checkpoint it begins.
-    """
-
-    hyperparameters: Hyperparameters
-    epochs: int
-    parent: int | None = None
+def choice(*values: Any) -> Callable[..., Any]:
+    """Return a distribution of these values."""
+    return lambda rng: values[rng.integers(len(values))]
 
 
-class Searcher:
-    """A searcher that trains each of some points to the end."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Random:
+    """Random search: each trial calls `train(context, hparams)` on all its slots, up to the last step."""
 
-    def __init__(self, points: list[Hyperparameters], epochs: int) -> None:
-        self._points = points
-        self._epochs = epochs
+    name: str
+    train: Callable[[Any, dict[str, Any]], None]
+    space: Mapping[str, Callable[..., Any]]
+    trials: int
+    steps: int
+    seed: int = 0
+    slots: int = 1
+    priority: int = 42  # the smaller the number, the earlier it gets slots
+    after: int = 0  # it begins when a trial of another one has made this step
 
-    def begin(self) -> list[Start]:
-        """Return the first trials."""
-        return [Start(point, self._epochs) for point in self._points]
+    def points(self) -> list[dict[str, Any]]:
+        """Return the hyperparameters of all trials."""
+        rng = np.random.default_rng(self.seed)
+        return [{key: draw(rng) for key, draw in self.space.items()} for _ in range(self.trials)]
 
-    def report(self, trial: int, epochs: int, loss: float) -> tuple[int, list[Start]]:
-        """Return the epoch up to which the trial trains now, 0 if it is closed, and new trials."""
-        return 0, []
-
-
-class Grid(Searcher):
-    """A searcher that trains every combination of some values."""
-
-    def __init__(self, values: dict[str, Sequence[float]], epochs: int) -> None:
-        points = itertools.product(*values.values())
-        super().__init__([dict(zip(values, point, strict=True)) for point in points], epochs)
-
-
-class Random(Searcher):
-    """A searcher that trains points drawn at random."""
-
-    def __init__(self, trials: int, epochs: int, seed: int = 0) -> None:
-        drawn = 10 ** np.random.default_rng(seed).uniform([-3, -6], [-0.3, -2], (trials, 2))
-        super().__init__([{"rate": rate, "decay": decay} for rate, decay in drawn.tolist()], epochs)
+    def goes_on(self, trial: int, curves: Sequence[Sequence[float]]) -> bool:
+        """True if a trial goes on; `curves` has each trial's metrics by step, the smaller the better."""
+        return len(curves[trial]) < self.steps
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Asha(Random):
     """ASHA. At each rung a trial goes on if it is among the best 1/eta of those that have come so far."""
 
-    def __init__(self, trials: int, rungs: Sequence[int], eta: int = 3, seed: int = 0) -> None:
-        super().__init__(trials, rungs[0], seed)
-        self._next = dict(itertools.pairwise(rungs))
-        self._eta = eta
-        self._losses: dict[int, list[float]] = {rung: [] for rung in rungs}
+    eta: int = 4
+    max_rungs: int = 5
+    brackets: int = 1  # more are adaptive ASHA: each has one rung less, and fewer trials
 
-    def report(self, trial: int, epochs: int, loss: float) -> tuple[int, list[Start]]:
-        losses = self._losses[epochs]
-        losses.append(loss)
-        is_good = sorted(losses).index(loss) < max(len(losses) // self._eta, 1)
-        return self._next.get(epochs, 0) if is_good else 0, []
+    def rungs(self) -> list[int]:
+        """Return how many rungs each trial has. Those with equally many are a bracket, and compete."""
+        most = self.max_rungs
+        # A trial with n rungs costs about n / eta ** (n - 1), and all brackets should cost the same.
+        weights = {n: self.eta ** (n - 1) / n for n in range(most - self.brackets + 1, most + 1)}
+        share = self.trials / sum(weights.values())
+        fewer = [n for n in weights if n < most for _ in range(max(int(weights[n] * share), 1))]
+        return [most] * (self.trials - len(fewer)) + fewer
 
-
-class Pbt(Random):
-    """PBT. After a round, the worse half starts again from checkpoints of the better, with changed values.
-
-    Each round has trials of its own, which end with it. So no trial holds slots while it waits for others.
-    """
-
-    def __init__(self, members: int, rounds: int, epochs: int, seed: int = 0) -> None:
-        super().__init__(members, epochs, seed)
-        self._end = rounds * epochs
-        self._seed = seed
-        self._losses = dict[int, float]()
-
-    def report(self, trial: int, epochs: int, loss: float) -> tuple[int, list[Start]]:
-        self._losses[trial] = loss
-        n = len(self._points)
-        if len(self._losses) < n or epochs == self._end:
-            return 0, []
-        rng = np.random.default_rng([self._seed, epochs])
-        by_loss = sorted(self._losses, key=lambda trial: (self._losses[trial], trial))
-        parents = by_loss[: n - n // 2] + by_loss[: n // 2]
-        points = [self._points[trial % n] for trial in parents]
-        for i in range(n - n // 2, n):
-            points[i] = {name: v * float(rng.choice([0.8, 1.25])) for name, v in points[i].items()}
-        self._points = points
-        self._losses = {}
-        end = epochs + self._epochs
-        return 0, [Start(point, end, parent) for point, parent in zip(points, parents, strict=True)]
+    def goes_on(self, trial: int, curves: Sequence[Sequence[float]]) -> bool:
+        rungs = self.rungs()
+        step = len(curves[trial])
+        if step not in [self.steps // self.eta**k for k in range(1, rungs[trial])]:
+            return step < self.steps
+        rivals = [curve for n, curve in zip(rungs, curves, strict=True) if n == rungs[trial]]
+        metrics = sorted(curve[step - 1] for curve in rivals if len(curve) >= step)
+        return metrics.index(curves[trial][-1]) < max(len(metrics) // self.eta, 1)

@@ -1,246 +1,122 @@
-"""The master: it gives trials to slots, asks searchers how trials go on, and writes everything down.
+"""The master: it gives slots to trials, and logs the calls of slots. Its next attempt makes them again."""
 
-It may be killed at any moment. The next attempt reads the log, and tells the searchers all reports again.
-
-    slot ──free──▶ work ──▶ [ goes_on after each epoch ──▶ report ]* ──▶ free …
-                                      └─ no ──▶ save ──────────────────────┘
-"""
-
-from __future__ import annotations
-
-import json
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+import pickle
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import launchpad as lp
-from examples._shared.data import Array
-from examples.systems.determined.algorithm import Hyperparameters, Start
-from examples.systems.determined.allocations import Allocations
-from examples.systems.determined.experiment import Experiment
-from examples.systems.determined.log import History, Log
-from examples.systems.determined.page import page, serve
+from examples.systems.determined.algorithm import Random
 
 
-class Work(NamedTuple):
-    """The work of a slot: to be a rank of a trial, from the epochs of its checkpoint to the target."""
+@dataclass(eq=False)
+class Trial:
+    """A trial, its metrics by step, its last checkpoint, its last run and, while that goes on, its slots."""
 
-    allocation: int
-    slots: list[str]
-    trial: int
+    name: str
+    experiment: Random
     number: int
-    hyperparameters: Hyperparameters
-    epochs: int
-    target: int
-    parameters: Array | None
+    hparams: dict[str, Any]
+    metrics: list[float] = field(default_factory=list)
+    checkpoint: bytes = b""
+    run: int = 0
+    slots: Mapping[str, int] = field(default_factory=dict)
+    is_leaving: bool = False
+    is_closed: bool = False
 
 
+class Event(NamedTuple):
+    """A trial `begins` a run, `goes on` after a report, is `preempted` or `closed`; or its run is `lost`."""
+
+    kind: str
+    trial: Trial
+    step: int
+    slots: Mapping[str, int]
+
+
+@lp.one_at_a_time
 class Master:
-    """The master. It serves slots and users.
+    """The master. `dies_at` has the number of events at the death of an attempt."""
 
-    Args:
-        dies_at: For each attempt in which it dies, the number of reports. It dies when that report is in the
-            log, and the slot has no answer yet.
-        port: The port of the page of trials; 0: any free port.
-    """
-
-    def __init__(self, dies_at: dict[int, int] | None = None, port: int = 0) -> None:
-        me = lp.current()
-        self._dies_at = (dies_at or {}).get(me.attempt)
-        self._changed = threading.Condition()
-        self._log = Log(me.state_dir / "log.sqlite", me.attempt)
-        self._allocations = Allocations(self._log)
-        submitted = self._log("SELECT name, config FROM experiment ORDER BY n")
-        self._experiments = {name: Experiment(**json.loads(config)) for name, config in submitted}
-        self._searchers = {name: each.make_searcher() for name, each in self._experiments.items()}
-        for name, *report in self._log(
-            "SELECT experiment, number, report.epochs, loss FROM report JOIN trial ON trial = trial.n"
-            " ORDER BY report.n"
-        ):
-            self._searchers[name].report(*report)
-        with self._transaction():
-            pass  # this schedules: the log doesn't say which trials should leave
-        self._pages = serve(self.page, port)
-        self._stop = lp.stop_event()
-        lp.register_stop_handler(self._end_attempt)
-        print(f"the page of trials is at http://127.0.0.1:{self._pages.server_port}/", flush=True)
+    def __init__(self, experiments: Sequence[Random], dies_at: Mapping[int, int]) -> None:
+        self._dies_at = dies_at.get(lp.current().attempt)
+        self._events: list[Event] = []
+        self._trials: list[Trial] = []
+        for experiment in experiments:
+            for i, hparams in enumerate(experiment.points()):
+                self._trials.append(Trial(f"{experiment.name}/{i}", experiment, i, hparams))
+        # By slot: its attempt, and the trial that it has.
+        self._seats: dict[str, tuple[int, Trial | None]] = {}
+        self._log: sqlite3.Connection | None = None
+        log = sqlite3.connect(lp.current().state_dir / "log.sqlite", isolation_level=None)
+        log.execute("PRAGMA synchronous = OFF")  # a kill loses no commit, but a power cut may
+        log.execute("CREATE TABLE IF NOT EXISTS call (method, arguments)")
+        for method, arguments in log.execute("SELECT * FROM call").fetchall():
+            getattr(self, method)(*pickle.loads(arguments))
+        self._log = log
 
     @lp.idempotent
-    def submit(self, experiment: Experiment) -> None:
-        """Begin an experiment. If it is submitted again, nothing happens."""
-        name = experiment.name
-        config = json.dumps(asdict(experiment))
-        with self._transaction():
-            if name not in self._experiments:
-                self._log("INSERT INTO experiment (name, config) VALUES (?, ?)", name, config)
-                self._experiments[name] = experiment
-                self._searchers[name] = experiment.make_searcher()
-                self._start(experiment, self._searchers[name].begin())
+    def work(self, slot: str, attempt: int, done: int) -> Trial | None:
+        """Return a trial for a slot that has done with this run, and all before; None: not yet."""
+        last, trial = self._seats.get(slot, (0, None))
+        if last < attempt or (trial and trial.run <= done):
+            self._seats[slot] = attempt, None
+            if trial and trial.slots:
+                self._note("lost", trial)
+            self._commit("work", slot, attempt, done)
+        last, trial = self._seats[slot]
+        return trial if last == attempt else None
 
     @lp.idempotent
-    def end_submissions(self) -> None:
-        """Note that no more experiments come, so that slots don't wait for them."""
-        with self._transaction():
-            self._log("UPDATE master SET is_closed = 1")
+    def report(self, slot: str, run: int, step: int, metric: float, checkpoint: bytes) -> bool:
+        """Take the report of the trial on a slot. Return True if the run goes on."""
+        _, trial = self._seats[slot]
+        if not trial or trial.run != run or not trial.slots:
+            return False
+        if step > len(trial.metrics):  # else it comes again, as its answer was lost
+            trial.metrics.append(metric)
+            trial.checkpoint = checkpoint
+            curves = [each.metrics for each in self._trials if each.experiment is trial.experiment]
+            trial.is_closed = not trial.experiment.goes_on(trial.number, curves)
+            kind = "preempted" if trial.is_leaving else "goes on"
+            self._note("closed" if trial.is_closed else kind, trial)
+            self._commit("report", slot, run, step, metric, checkpoint)
+        return bool(trial.slots)
 
     @lp.idempotent
-    def wait_for_slots(self, n: int) -> None:
-        """Wait until this number of slots have come."""
-        self._wait_for(lambda: self._log("SELECT count(*) FROM slot") >= [(n,)])
+    def events(self) -> list[Event] | None:
+        """Return all events in order; None: there will be more."""
+        return self._events if all(trial.is_closed for trial in self._trials) else None
 
-    @lp.idempotent
-    def wait_for_epochs(self, epochs: int) -> None:
-        """Wait until a trial has trained for this number of epochs, and goes on."""
-        going_on = "SELECT n FROM report WHERE epochs >= ? AND target"
-        self._wait_for(lambda: not epochs or self._log(going_on, epochs))
+    def _note(self, kind: str, trial: Trial) -> None:
+        self._events.append(Event(kind, trial, len(trial.metrics), trial.slots))
+        if kind not in ("begins", "goes on"):
+            trial.slots = {}
 
-    @lp.idempotent
-    def wait_for_all(self) -> None:
-        """Wait until all trials are closed."""
-        self._wait_for(lambda: not self._log("SELECT n FROM trial WHERE NOT is_closed"))
+    def _commit(self, method: str, *arguments: object) -> None:
+        """Schedule. Then log the call before its answer leaves, unless it comes from the log."""
+        self._schedule()
+        if self._log:
+            self._log.execute("INSERT INTO call VALUES (?, ?)", (method, pickle.dumps(arguments)))
+            if self._dies_at and len(self._events) >= self._dies_at:
+                lp.testing.crash()
 
-    @lp.idempotent
-    def free(self, slot: str, pool: str) -> int:
-        """Note that the slot has no trial, whatever it had before. Return the newest allocation."""
-        with self._transaction():
-            return self._allocations.free(slot, pool)
-
-    @lp.idempotent
-    def work(self, slot: str) -> Work | None:
-        """Wait for a trial, and return the slot's work. None: there will be no more trials."""
-        of_slot = (
-            "SELECT allocation.n, allocation.slots, trial.n, number, hyperparameters, epochs, target,"
-            " parameters FROM slot JOIN allocation ON allocation = allocation.n JOIN trial ON trial = trial.n"
-            " WHERE slot.name = ?"
-        )
-        over = (
-            "SELECT NULL FROM master"
-            " WHERE is_closed AND NOT EXISTS (SELECT * FROM trial WHERE NOT is_closed)"
-        )
-        with self._transaction():
-            self._allocations.ask(slot)
-        (row,) = self._wait_for(lambda: self._log(of_slot, slot) or self._log(over))
-        if row == (None,):
-            return None
-        allocation, slots, trial, number, hyperparameters, epochs, target, parameters = row
-        return Work(
-            allocation,
-            json.loads(slots),
-            trial,
-            number,
-            json.loads(hyperparameters),
-            epochs,
-            target,
-            None if parameters is None else np.frombuffer(parameters),
-        )
-
-    @lp.idempotent
-    def goes_on(self, allocation: int) -> bool:
-        """True if the trial may keep its slots. It asks after each epoch."""
-        with self._changed:
-            is_leaving = allocation in self._allocations.leaving
-            return self._allocations.runs(allocation) and not is_leaving
-
-    @lp.idempotent
-    def save(self, allocation: int, epochs: int, parameters: Array) -> None:
-        """Take the checkpoint of a trial that leaves its slots and goes on later."""
-        with self._transaction():
-            if self._allocations.runs(allocation):
-                self._keep(allocation, epochs, parameters)
-                self._allocations.end(allocation, "preempted")
-
-    @lp.idempotent
-    def report(self, allocation: int, epochs: int, loss: float, parameters: Array) -> int:
-        """Take a trial's loss and checkpoint. Return the epoch up to which it trains now; 0: it leaves."""
-        with self._transaction():
-            # If the report came before and its answer was lost, it is in the log already, and counts once.
-            runs = self._allocations.runs(allocation)
-            target = self._report(allocation, epochs, loss, parameters) if runs else 0
-            ((n_reports,),) = self._log("SELECT count(*) FROM report")
-        if self._dies_at is not None and n_reports >= self._dies_at:
-            lp.testing.crash()
-        return target
-
-    @lp.idempotent
-    def history(self) -> History:
-        with self._changed:
-            return self._log.history()
-
-    @lp.idempotent
-    def page(self) -> str:
-        """Return the page of trials, as HTML."""
-        return page(self.history())
-
-    def _report(self, allocation: int, epochs: int, loss: float, parameters: Array) -> int:
-        ((trial, name, number),) = self._log(
-            "SELECT trial.n, experiment, number FROM trial JOIN allocation ON trial = trial.n"
-            " WHERE allocation.n = ?",
-            allocation,
-        )
-        rows = self._log("SELECT target FROM report WHERE trial = ? AND epochs = ?", trial, epochs)
-        if rows:
-            return int(rows[0][0])
-        target, starts = self._searchers[name].report(number, epochs, loss)
-        self._keep(allocation, epochs, parameters)
-        self._log(
-            "INSERT INTO report (trial, epochs, loss, target) VALUES (?, ?, ?, ?)",
-            *(trial, epochs, loss, target),
-        )
-        self._log(
-            "UPDATE trial SET target = ?, is_closed = ? WHERE n = ?", target, not target, trial
-        )
-        self._start(self._experiments[name], starts)
-        if not target:
-            self._allocations.end(allocation, "closed")
-        elif allocation in self._allocations.leaving:
-            self._allocations.end(allocation, "preempted")
-            return 0
-        return target
-
-    def _start(self, experiment: Experiment, starts: Sequence[Start]) -> None:
-        name = experiment.name
-        ((n,),) = self._log("SELECT count(*) FROM trial WHERE experiment = ?", name)
-        for number, start in enumerate(starts, n):
-            ((epochs, parameters),) = self._log(
-                "SELECT epochs, parameters FROM trial WHERE experiment = ? AND number = ?",
-                *(name, start.parent),
-            ) or [(0, None)]
-            self._log(
-                "INSERT INTO trial (experiment, number, hyperparameters, parent, slots, pool, priority,"
-                " target, epochs, parameters) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                *(name, number, json.dumps(start.hyperparameters), start.parent, experiment.slots),
-                *(experiment.pool, experiment.priority, start.epochs, epochs, parameters),
-            )
-
-    def _keep(self, allocation: int, epochs: int, parameters: Array) -> None:
-        self._log(
-            "UPDATE trial SET epochs = ?, parameters = ?"
-            " WHERE n = (SELECT trial FROM allocation WHERE n = ?)",
-            *(epochs, parameters.tobytes(), allocation),
-        )
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Change the log. At the end, schedule: the slots may now belong to other trials."""
-        with self._changed, self._log.transaction():
-            yield
-            self._allocations.schedule()
-            self._changed.notify_all()
-
-    def _wait_for(self, find: Callable[[], Any]) -> Any:
-        with self._changed:
-            answer = self._changed.wait_for(lambda: self._stop.is_set() or find())
-            if self._stop.is_set():
-                raise lp.Stopped(f"{lp.current().name} has ended")
-            return answer
-
-    def _end_attempt(self) -> None:
-        self._pages.shutdown()
-        self._pages.server_close()
-        with self._changed:
-            self._changed.notify_all()
-            self._log.close()
+    def _schedule(self) -> None:
+        """Give room by priority, then to trials that have slots, then first come. Others wait, or leave."""
+        held = {trial for _, trial in self._seats.values() if trial}
+        free = {slot: attempt for slot, (attempt, trial) in self._seats.items() if not trial}
+        farthest = max(len(trial.metrics) for trial in self._trials)
+        room = len(self._seats)
+        for trial in sorted(self._trials, key=lambda t: (t.experiment.priority, t not in held)):
+            n_slots = trial.experiment.slots
+            if trial.is_closed or trial.experiment.after > farthest:
+                continue
+            room -= n_slots
+            trial.is_leaving = room < 0
+            # A trial gets all its slots at once, when its last ones are all free again.
+            if trial not in held and room >= 0 and n_slots <= len(free):
+                trial.run = len(self._events) + 1
+                trial.slots = {slot: free.pop(slot) for slot in list(free)[:n_slots]}
+                self._seats |= {slot: (attempt, trial) for slot, attempt in trial.slots.items()}
+                self._note("begins", trial)
