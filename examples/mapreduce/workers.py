@@ -112,7 +112,8 @@ class Coordinator:
         """Return the results of each reducer."""
         with ThreadPoolExecutor(len(self._mappers)) as pool:
             list(pool.map(self._keep_busy, self._mappers))  # raises what a mapper raised
-        return lp.broadcast(self._reducers).results()
+        results: list[dict[str, Any]] = lp.broadcast(self._reducers).results()
+        return results
 
     def _keep_busy(self, mapper: lp.CourierClient[Mapper]) -> None:
         """Give one mapper the next chunk as soon as it has mapped the last."""

@@ -4,7 +4,7 @@ from absl import app, flags
 
 import launchpad as lp
 from examples._shared import pictures
-from examples._shared.checks import done, phase
+from examples._shared.checks import QUICK, done, phase
 from examples._shared.problem import Problem
 from examples.ps.claims import check_killed, check_learned
 from examples.ps.program import SHARDS, make_program
@@ -14,7 +14,12 @@ MODE = flags.DEFINE_multi_enum(
 )
 WORKERS = flags.DEFINE_integer("workers", 4, "How many workers compute gradients.", 1)
 SHARD_COUNT = flags.DEFINE_integer("shards", 2, "How many shards hold the parameters.", 1)
-STEPS = flags.DEFINE_integer("steps", 400, "How many gradients each worker computes.", 1)
+STEPS = flags.DEFINE_integer(
+    "steps",
+    None,
+    "How many gradients each worker computes; by default 400, or 300 with --quick.",
+    1,
+)
 KILL_SHARD_AT = flags.DEFINE_integer(
     "kill_shard_at", None, "At which step the first shard dies.", 0
 )
@@ -31,7 +36,8 @@ def main(_: list[str]) -> None:
     order = lp.edges.Replay(REPLAY.value) if REPLAY.value else recorded
     lead = 0 if order else LEAD
     kill_at = KILL_SHARD_AT.value
-    problem = Problem(workers=WORKERS.value, steps=STEPS.value)
+    steps = STEPS.value or (300 if QUICK.value else 400)
+    problem = Problem(workers=WORKERS.value, steps=steps)
     trained = {}
     for mode in MODE.value:
         killed = "" if kill_at is None else f"; shard 0 is killed at step {kill_at}"

@@ -85,12 +85,13 @@ def overlapped(traces: Traces) -> float:
     """Return the share of all-reduces' logical time in which backward runs, if a tensor of each takes 1."""
     own = (0, "backward"), (1, "all-reduce")
     spans = replay(traces, lambda *event: int(event in own))
-    backward, all_reduces = (
-        [span for event, span in zip(traces[i], spans[i], strict=True) if (i, event.kind) == own[i]]
-        for i in (0, 1)
-    )
-    both = [min(a.end, b.end) - max(a.start, b.start) for a in backward for b in all_reduces]
-    return float(sum(max(each, 0) for each in both)) / max(len(all_reduces), 1)
+    share = 0.0
+    for event, own_span in zip(traces[0], spans[0], strict=True):
+        for other, span in zip(traces[1], spans[1], strict=True):
+            if event.kind == "backward" and other.kind == "all-reduce":
+                end = min(own_span.end, span.end)
+                share += max(float(end - max(own_span.start, span.start)), 0.0)
+    return share / max(sum(event.kind == "all-reduce" for event in traces[1]), 1)
 
 
 def check_kill(disturbed: Sequence[Trained], undisturbed: Sequence[Trained]) -> None:

@@ -100,17 +100,18 @@ def loss_of(model: torch.nn.Module, data: Data) -> torch.Tensor:
 def check_loops(problem: Problem, by_numpy: Array) -> None:
     """Train the same network by torch: alone, as ranks of which one is killed, and by torch's own ranks."""
     phase("a model of torch, in a user's loop; rank 1 is killed half-way")
+    model = networks.in_torch(problem.widths, problem.first_parameters)
     learned = []
     for function, kill_at in ((train_as_rank, problem.steps // 2), (train_by_ddp, None)):
-        model = networks.in_torch(problem.widths, problem.first_parameters)
         program = make_program(problem, None, kill_at, partial(function, model=model))
         learned.append(flat(lp.run(program, preload=["torch", "torch._dynamo"])["rank"][0]))
     alone = flat(train_alone(problem, model))
     ranks = f"{problem.workers} ranks learn what"
     check_near(learned[0], alone, 1e-10, f"{ranks} the user's loop learns alone")
     check_near(by_numpy, learned[1], 1e-6, f"{ranks} torch's DistributedDataParallel learns")
-    loops = [inspect.getsource(each).splitlines() for each in (train_alone, train_as_rank)]
-    new = [line for line in difflib.ndiff(*loops) if line.startswith("+")]
+    before = inspect.getsource(train_alone).splitlines()
+    after = inspect.getsource(train_as_rank).splitlines()
+    new = [line for line in difflib.ndiff(before, after) if line.startswith("+")]
     print("\n".join(new))
     check(len(new) <= MOST_LINES, f"at most {MOST_LINES} lines of the loop are new", f"{len(new)}")
 
