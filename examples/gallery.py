@@ -92,7 +92,8 @@ EXAMPLES = [
         "(https://research.google/pubs/mapreduce-simplified-data-processing-on-large-clusters/)",
         "Mappers push the counts of each word straight to its reducer.",
         "mappers, reducers",
-        answer="all counts are those of one process",
+        ("one owner", "counts agree"),
+        flags=(f"--input={HERE}", "--pattern=*.md"),  # which every pod has
         is_on_spark=True,
     ),
     Example(
@@ -100,7 +101,8 @@ EXAMPLES = [
         ("pool",),
         "2017, [Salimans et al.](https://arxiv.org/abs/1703.03864)",
         "Evaluators rebuild random directions from seeds, try them, and send back only the returns.",
-        shown=("same bits", "balanced"),
+        "an evaluator",
+        ("same bits", "balanced", "killed"),
     ),
     Example(
         "ps",
@@ -198,7 +200,7 @@ EXAMPLES = [
         "2009, [Patarasuk and Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002)",
         "Ranks average gradients by all-reduce, in buckets, while backward still computes others.",
         "a rank",
-        ("4 ranks gets", "4 ranks learn", "fewer messages", "killed"),
+        ("4 ranks gets", "4 ranks learn", "fewer messages", "other gradients", "killed"),
     ),
     Example(
         "zero",

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import gymnasium
-import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
-
-PARAMETERS = 4  # one for each: position and speed of the cart, angle and angular speed of the pole
+from examples.es.evolution import Array
 
 
 class CartPole:
     """An environment. It plays episodes of gymnasium's CartPole-v1, of at most 500 steps each."""
 
+    n_parameters = 4  # for position and speed of the cart, angle and angular speed of the pole
+
     def __init__(self) -> None:
         self._environment = gymnasium.make("CartPole-v1")
 
     def play(self, parameters: Array, seed: int) -> float:
-        """Return how many steps the pole stayed up; the same seed starts the same way."""
+        """Return how many steps the pole stayed up."""
         observation, _ = self._environment.reset(seed=seed)
         total = 0.0
         over = False

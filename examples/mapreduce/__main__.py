@@ -6,6 +6,9 @@ from pathlib import Path
 from absl import app, flags
 
 import launchpad as lp
+from examples._shared import pictures
+from examples._shared.checks import QUICK, done, phase
+from examples.mapreduce.claims import check_counts
 from examples.mapreduce.program import make_program
 from examples.mapreduce.text import find_texts
 
@@ -29,16 +32,26 @@ VICTIMS = ("mapper", "reducer")
 
 
 def main(_: list[str]) -> None:
-    """Find the texts, build the program and launch it."""
+    """Find the texts, launch the program, and check the counts."""
     texts = find_texts(Path(INPUT.value), PATTERN.value)
+    if QUICK.value:
+        texts = texts[::10]
+    chaos = f"; each may be killed, by chance {CHAOS.value}" if CHAOS.value else ""
+    phase(f"{len(texts):,} files, {MAPPERS.value} mappers, {REDUCERS.value} reducers{chaos}")
     program = make_program(texts, MAPPERS.value, REDUCERS.value)
-    if CHAOS.value:
-        survive(program)
-    else:
-        lp.launch(program)
+    running = survive(program) if CHAOS.value else lp.launch(program)
+    (reducers,) = running.results("coordinator")
+    running.wait()
+    counts = check_counts(reducers, texts)
+    most_frequent = counts.most_common(10)
+    print("the most frequent words:")
+    for word, count in most_frequent:
+        print(f"{count:>12,}  {word}")
+    pictures.bars("mapreduce: the most frequent words", "count", dict(most_frequent))
+    done()
 
 
-def survive(program: lp.Program) -> None:
+def survive(program: lp.Program) -> lp.Running:
     """Launch it, and kill its workers while it runs."""
     often = lp.RestartPolicy(max_restarts=1000, backoff=0)
     running = lp.launch(program, restart=dict.fromkeys(VICTIMS, often))
@@ -53,6 +66,7 @@ def survive(program: lp.Program) -> None:
     with chaos:
         running.wait()
     print(chaos)
+    return running
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 WORD = re.compile(r"[^\W\d_]+")  # letters of any alphabet
@@ -20,21 +20,22 @@ def find_texts(folder: Path, pattern: str) -> list[Path]:
     return texts
 
 
-def count_words(path: Path) -> Counter[str]:
-    """Count the words of one file. A file that is not UTF-8 counts as empty.
+def read(path: Path) -> str:
+    """Return the text of a file in lower case. A file that is not UTF-8 counts as empty.
 
     Python's own library has a few of those, to test that Python refuses them.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8").lower()
     except UnicodeDecodeError:
-        return Counter()
-    return Counter(WORD.findall(text.lower()))
+        return ""
 
 
-def count_all(paths: Sequence[Path]) -> Counter[str]:
-    """Count the words of all files in this process, one after another."""
-    total: Counter[str] = Counter()
-    for path in paths:
-        total.update(count_words(path))
-    return total
+def count_words(path: Path) -> Iterable[tuple[str, int]]:
+    """Return the words of one file, each with its count: the function to map."""
+    return Counter(WORD.findall(read(path))).items()
+
+
+def add_up(word: str, counts: Sequence[int]) -> int:
+    """Return how often the word occurs: the function to reduce."""
+    return sum(counts)

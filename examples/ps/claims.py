@@ -9,33 +9,36 @@ from examples._shared import digits
 from examples._shared.checks import check
 from examples._shared.data import Array, Data
 from examples._shared.problem import Problem
-from examples.ps.program import Trained
-from examples.ps.shards import SspShard
+from examples.ps.shards import Report
+from examples.ps.worker import Trained
 
 WANTED_ACCURACY = 0.95
 TOLERANCE = 1e-6
 ROUNDING = 1e-12
+SLACK = 2  # of mode ssp
 
 
 def check_learned(workers: Sequence[Trained], problem: Problem, mode: str) -> None:
     """Raise unless the workers have learned what they should."""
     trained = workers[0]
-    check_applied(trained.applied, problem)
+    check_applied(trained.shards, problem)
     check_sum(workers, problem)
     print(f"sha256 of the parameters: {hashlib.sha256(trained.parameters.tobytes()).hexdigest()}")
     if mode == "sync":
         check_equals_large_batch(trained.parameters, problem)
     if mode == "ssp":
         check_staleness(trained.staleness, problem)
+    if mode == "async":
+        check_waits(trained.shards)
     check_accuracy(trained.parameters, problem, digits.load()[1])
 
 
-def check_applied(applied: Sequence[Sequence[int]], problem: Problem) -> None:
+def check_applied(shards: Sequence[Report], problem: Problem) -> None:
     """Check that every shard has applied each gradient of every worker exactly once."""
     check(
-        all(count == problem.steps for of_shard in applied for count in of_shard),
+        all(count == problem.steps for shard in shards for count in shard.applied),
         f"each shard applies {problem.steps} gradients of every worker, each once",
-        " + ".join(str(sum(of_shard)) for of_shard in applied),
+        " + ".join(str(sum(shard.applied)) for shard in shards),
     )
 
 
@@ -53,10 +56,11 @@ def check_sum(workers: Sequence[Trained], problem: Problem) -> None:
 
 def check_killed(trained: Trained) -> None:
     """Check that the first shard was killed, so that there was something to survive."""
+    attempts = [shard.attempt for shard in trained.shards]
     check(
-        trained.attempts[0] == 2,
+        attempts[0] == 2,
         "all this holds although the first shard was killed",
-        f"shards have ended in attempts {trained.attempts}",
+        f"shards have ended in attempts {attempts}",
     )
 
 
@@ -70,16 +74,22 @@ def check_equals_large_batch(parameters: Array, problem: Problem) -> None:
     )
 
 
-def check_staleness(staleness: Sequence[int], problem: Problem) -> None:
+def check_staleness(staleness: int, problem: Problem) -> None:
     """Check that while a worker makes a gradient, each of the others adds 2 × slack + 1 at most."""
     # At a worker's last answer another was up to `slack` behind it. At its push that one is up to slack + 1
     # ahead of it.
-    most = (problem.workers - 1) * (2 * int(SspShard.slack) + 1)
+    most = (problem.workers - 1) * (2 * SLACK + 1)
     check(
-        max(staleness) <= most,
+        staleness <= most,
         f"at most {most} gradients come between a worker's pull and its own gradient",
-        f"{max(staleness)}",
+        f"{staleness}",
     )
+
+
+def check_waits(shards: Sequence[Report]) -> None:
+    """Check that each gradient was applied at once."""
+    n_waits = [shard.n_waits for shard in shards]
+    check(not any(n_waits), "no worker waits for others", f"{n_waits} waits at the shards")
 
 
 def check_accuracy(parameters: Array, problem: Problem, held_out: Data) -> None:

@@ -16,7 +16,7 @@ def train(mode: str, problem: Problem, kill: bool) -> Learned:
     running.wait()
     if kill:
         check_killed(trained)
-    return Learned(trained.parameters, max(trained.staleness), running.edges())
+    return Learned(trained.parameters, trained.staleness, running.edges())
 
 
 METHODS = {f"ps, {mode}": partial(train, mode) for mode in SHARDS}

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import launchpad as lp
 from examples._shared.data import Array
 from examples._shared.shard import ShardState
+
+
+class Report(NamedTuple):
+    """A shard's report of itself.
+
+    Attributes:
+        applied: How many gradients of each worker are in the parameters.
+        staleness: The most gradients that came between a worker's pull and its push, in this attempt.
+        n_waits: How many pushes waited for other workers, in this attempt.
+    """
+
+    applied: list[int]
+    staleness: int
+    n_waits: int
+    attempt: int
 
 
 class Shard(ABC):
@@ -29,6 +44,8 @@ class Shard(ABC):
     ) -> None:
         self._state = ShardState(parameters, workers)
         self._learning_rate = learning_rate
+        self._n_waits = 0
+        self._waiting: set[int] = set()
         self._kill_at = kill_at if lp.current().attempt == 1 else None
 
     @lp.idempotent
@@ -37,24 +54,35 @@ class Shard(ABC):
             return self._state.value.copy()
 
     @lp.idempotent
-    def applied(self) -> list[int]:
-        """Return how many gradients of each worker are in the parameters."""
+    def report(self) -> Report:
         with self._state.changed:
-            return self._state.applied.tolist()
-
-    @lp.idempotent
-    def staleness(self) -> int:
-        """Return the most gradients that came between a worker's pull and its push, in this attempt."""
-        return self._state.staleness
-
-    @lp.idempotent
-    def attempt(self) -> int:
-        return lp.current().attempt
+            applied = self._state.applied.tolist()
+            return Report(applied, self._state.staleness, self._n_waits, lp.current().attempt)
 
     @lp.idempotent
     @abstractmethod
     def push(self, worker: int, step: int, gradient: Array) -> Array:
         """Take a worker's gradient. Return the parameters that it should go on with."""
+
+    @lp.idempotent
+    def straggle(self, worker: int, lead: int) -> None:
+        """Return when each other worker waits, or is `lead` steps ahead of this one."""
+        with self._state.changed:
+            clocks = self._state.applied
+            others = set(range(len(clocks))) - {worker}
+            self._state.changed.wait_for(
+                lambda: all(
+                    i in self._waiting or clocks[i] >= clocks[worker] + lead for i in others
+                )
+            )
+
+    def _wait(self, worker: int, clock: int, slack: float) -> None:
+        """Wait until the slowest worker is at most `slack` steps behind. The caller holds the lock."""
+        self._waiting.add(worker)
+        self._state.changed.notify_all()
+        has_waited = self._state.wait(clock, slack)
+        self._n_waits += has_waited
+        self._waiting.discard(worker)
 
     def _perhaps_crash(self, worker: int, step: int) -> None:
         """Die at the worst moment: the gradient is applied and saved, and its worker does not know."""
@@ -76,7 +104,7 @@ class AsyncShard(Shard):
         self._perhaps_crash(worker, step)
         with self._state.changed:
             # A method may block: the server handles the other workers' calls in other threads.
-            self._state.wait(step + 1, self.slack)
+            self._wait(worker, step + 1, self.slack)
             return self._state.get(worker)
 
 
@@ -97,6 +125,6 @@ class SyncShard(Shard):
             if gradients:
                 self._state.value -= self._learning_rate * sum(gradients) / len(gradients)
                 self._state.count(slice(None))
-            self._state.wait(step + 1)
+            self._wait(worker, step + 1, slack=0)
         self._perhaps_crash(worker, step)
         return self._state.get(worker)

@@ -1,41 +1,47 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import launchpad as lp
+from examples._shared.logical_time import Event
+from examples._shared.networks import Dense
+from examples._shared.optimizers import Momentum
+from examples._shared.problem import Problem
 from examples.systems.horovod import claims
-from examples.systems.horovod.algorithm import DistributedOptimizer, Momentum, backward
-from examples.systems.horovod.program import Trained, Training
+from examples.systems.horovod.algorithm import Buckets, DistributedOptimizer
+from examples.systems.horovod.rank import Options, Trained
 from tests.examples.conftest import noise
 
-WIDTHS = (64, 9, 8, 7, 10)
-TRAINED = Trained(np.ones(2), "a1", [1, 2], generation=1)
+SENT = [Event("send", 0), Event("send", 0, received_from=0)]
+DONE = [Event("all-reduce", 0), Event("all-reduce", 0, received_from=1)]
+LAYERS = [Event("backward", 0), Event("backward", 1)]
+COMMUNICATION = [SENT[1], DONE[0]]
+OVERLAPPED = ([LAYERS[0], SENT[0], LAYERS[1], DONE[1]], COMMUNICATION)
+WAITED_FOR = ([LAYERS[0], SENT[0], DONE[1], LAYERS[1]], COMMUNICATION)
+TRAINED = Trained(np.ones(2), "a1", [], OVERLAPPED, generation=1)
 
 
 @pytest.fixture(scope="module")
-def training() -> Training:
-    return Training(noise(100), WIDTHS, steps=1)
+def problem() -> Problem:
+    return Problem(noise(100), Dense((64, 9, 8, 7, 10)), workers=3, steps=1, slice_size=8)
 
 
 @pytest.fixture
-def run_backward(training: Training) -> Iterator[Callable[..., DistributedOptimizer]]:
+def run_backward(problem: Problem) -> Callable[..., DistributedOptimizer]:
     """Runs backward on one batch, alone or with what stands for the mean over all ranks."""
 
     def run(mean=lambda x: x, **options) -> DistributedOptimizer:
-        parameters = training.first_parameters
-        momentum = Momentum(parameters.copy(), np.zeros_like(parameters), 0.1, 0.9)
-        options = {"fusion_bytes": 1000, **options}
-        optimizer = DistributedOptimizer(momentum, mean, communication, **options)
-        backward(WIDTHS, parameters, training.batch(0), optimizer)
+        parameters = problem.first_parameters
+        momentum = Momentum(parameters, np.zeros_like(parameters), 0.1, 0.9)
+        optimizer = DistributedOptimizer(momentum, Buckets(mean, **options))
+        optimizer.backward(problem, problem.batch(0))
         return optimizer
 
-    with ThreadPoolExecutor(1) as communication:
-        yield run
+    return run
 
 
 def test_an_error_in_the_thread_of_communication_is_raised_by_the_step(run_backward) -> None:
@@ -48,11 +54,9 @@ def test_an_error_in_the_thread_of_communication_is_raised_by_the_step(run_backw
 
 def test_compressed_gradients_travel_as_float16(run_backward) -> None:
     seen = []
-    optimizer = run_backward(lambda x: seen.append(x.dtype) or x, wire="float16")
-    optimizer.step()
+    run_backward(lambda x: seen.append((x.dtype, x.size)) or x, wire="float16").step()
 
-    assert seen == [np.float16]  # 1,400 bytes, in one bucket
-    assert optimizer.gradient.dtype == np.float64
+    assert seen == [(np.float16, 808)]  # all layers, in one bucket
 
 
 @pytest.mark.parametrize(
@@ -60,8 +64,9 @@ def test_compressed_gradients_travel_as_float16(run_backward) -> None:
     [
         (claims.check_equal_bits, [[TRAINED, replace(TRAINED, sha256="b2")]], "a1, b2"),
         (claims.check_near, [np.ones(2), np.array([1, 1 + 2e-12]), 1e-12, "it"], "2.0e-12"),
-        (claims.check_fusion, [replace(TRAINED, left_at=[*range(1, 9)])], "8 all-reduces"),
-        (claims.check_fusion, [replace(TRAINED, left_at=[8])], "8 of 8 gradients"),
+        (claims.check_fusion, [(LAYERS, [])], "2 tensors in 0 all-reduces"),
+        (claims.check_fusion, [([LAYERS[0], SENT[0]], COMMUNICATION)], "1 tensors in 1 all"),
+        (claims.check_fusion, [WAITED_FOR], "0% of their logical time"),
         (claims.check_kill, [[TRAINED], [TRAINED]], "in generation 1"),
         (
             claims.check_kill,
@@ -70,19 +75,21 @@ def test_compressed_gradients_travel_as_float16(run_backward) -> None:
         ),
     ],
 )
-def test_a_claim_that_does_not_hold_is_refused(claim, arguments, wrong, training) -> None:
-    needs_training = claim is claims.check_fusion
-
+def test_a_claim_that_does_not_hold_is_refused(claim, arguments, wrong) -> None:
     with pytest.raises(ArithmeticError, match=wrong):
-        claim(*arguments, *([training] if needs_training else []))
+        claim(*arguments)
 
 
-def test_bytes_that_go_over_a_star_where_rank_0_adds_up_for_all_are_refused(training) -> None:
-    size = training.first_parameters.nbytes
+def test_all_reduces_overlap_if_backward_does_not_wait_for_them() -> None:
+    assert claims.overlapped(OVERLAPPED) == 1
+
+
+def test_bytes_that_go_over_a_star_where_rank_0_adds_up_for_all_are_refused(problem) -> None:
+    size = problem.first_parameters.nbytes
     row = lp.edges.EdgeStats(
         "rank-1", "rank-0", "put", 1, 1, 0, 0, 0, size, size, 0, 0, (), is_exact=True
     )
     star = lp.edges.Edges((row, replace(row, caller="rank-2")))
 
     with pytest.raises(ArithmeticError, match=r"1\.3333.*; 2\.0000"):
-        claims.check_bytes(star, 3, training)
+        claims.check_bytes(star, problem, Options())

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import launchpad as lp
-from examples.mapreduce.program import Reducer, check, partition
-from examples.mapreduce.text import count_all, count_words, find_texts
+from examples.mapreduce.claims import check_counts
+from examples.mapreduce.text import add_up, count_words, find_texts
+from examples.mapreduce.workers import Reducer, partition
+from tests.examples.conftest import assert_refused
 
 
 @pytest.fixture
@@ -46,11 +47,13 @@ def test_find_texts_says_what_to_do_if_there_are_none(tmp_path: Path) -> None:
 
 
 def test_count_words_ignores_case_and_punctuation(folder: Path) -> None:
-    assert count_words(folder / "sub" / "b.txt") == {"to": 2, "be": 2, "or": 1, "not": 1}
+    counts = count_words(folder / "sub" / "b.txt")
+
+    assert dict(counts) == {"to": 2, "be": 2, "or": 1, "not": 1}
 
 
-def test_count_all_adds_the_files_up_and_leaves_one_out_that_is_not_utf8(folder: Path) -> None:
-    assert count_all(find_texts(folder, "*.txt")).total() == 11
+def test_a_file_that_is_not_utf8_has_no_words(folder: Path) -> None:
+    assert not count_words(folder / "latin1.txt")
 
 
 @given(
@@ -72,12 +75,20 @@ def test_partition_gives_each_word_to_the_one_reducer_that_owns_it(
 
 def test_a_reducer_keeps_each_chunk_once_that_mappers_push_at_the_same_time(tmp_path: Path) -> None:
     with lp.testing.worker("reducer", state=tmp_path), ThreadPoolExecutor(8) as mappers:
-        reducer = Reducer()
+        reducer = Reducer(add_up)
         list(mappers.map(lambda chunk: reducer.keep(chunk % 50, {"a": 1, "b": 2}), range(200)))
 
-        assert reducer.total() == {"a": 50, "b": 100}
+        assert reducer.results() == {"a": 50, "b": 100}
 
 
-def test_check_names_a_word_that_was_counted_wrongly() -> None:
-    with pytest.raises(ArithmeticError, match="'b' occurs 2 times, not 0"):
-        check(Counter(a=1), Counter(a=1, b=2))
+def test_counts_are_refused_if_one_is_wrong_or_if_a_word_has_two_owners(folder: Path) -> None:
+    texts = find_texts(folder, "b.txt")
+    right = [{"to": 2, "be": 2}, {"or": 1, "not": 1}]
+
+    assert check_counts(right, texts).total() == 6
+
+    assert_refused(
+        lambda: check_counts([{"to": 2, "be": 1}, right[1]], texts),
+        lambda: check_counts([{"to": 2, "be": 1}, {"be": 1, **right[1]}], texts),
+        lambda: check_counts(right[:1], texts),
+    )

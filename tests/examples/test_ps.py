@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from examples._shared import digits
 from examples._shared.problem import Problem
 from examples._shared.shard import ShardState
 from examples.ps import claims
-from examples.ps.program import Trained, make_program
-from examples.ps.shards import AsyncShard, Shard, SyncShard
+from examples.ps.program import make_program
+from examples.ps.shards import AsyncShard, Report, Shard, SspShard, SyncShard
+from examples.ps.worker import Trained
 from tests.examples.conftest import assert_refused
 
 
@@ -33,7 +35,7 @@ def test_a_shard_applies_a_gradient_once_that_is_pushed_again_also_to_its_next_a
     answers += [second.push(0, step, np.array([1.0])) for step in (1, 2)]
 
     assert np.concatenate(answers).tolist() == [-1, -1, -2, -2, -3]
-    assert second.applied() == [3]
+    assert second.report().applied == [3]
 
 
 @pytest.mark.usefixtures("in_a_worker")
@@ -43,7 +45,26 @@ def test_a_shard_counts_the_gradients_that_came_between_what_a_worker_got_and_it
     for worker, step in ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2)):
         shard.push(worker, step, np.array([1.0]))
 
-    assert shard.staleness() == 2
+    assert shard.report().staleness == 2
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_a_worker_straggles_until_each_other_one_waits_for_it() -> None:
+    shard = SspShard(np.zeros(1), workers=3, learning_rate=1.0)
+
+    with ThreadPoolExecutor(3) as pool:
+        straggling = pool.submit(shard.straggle, 0, lead=9)
+        for step in range(2):
+            shard.push(1, step, np.array([1.0]))
+            shard.push(2, step, np.array([1.0]))
+        assert not straggling.done()
+        waiting = [pool.submit(shard.push, i, 2, np.array([1.0])) for i in (1, 2)]
+        straggling.result(timeout=30)
+        shard.push(0, 0, np.array([1.0]))
+        for push in waiting:
+            push.result(timeout=30)
+
+    assert shard.report().n_waits == 2
 
 
 @pytest.mark.usefixtures("in_a_worker")
@@ -97,23 +118,30 @@ def test_checks_refuse_what_is_nearly_right(problem: Problem) -> None:
     step = problem.learning_rate / problem.workers
     alone, pushed = problem.train_alone(), np.ones(650)
 
-    def workers(parameters: float, attempts: tuple[int, ...] = (2, 1)) -> list[Trained]:
+    def workers(parameters: float) -> list[Trained]:
         """Three who have each pushed ones, all of which make these parameters."""
-        return [Trained(pushed, -parameters * step * pushed, [], [], [*attempts])] * 3
+        return [Trained(pushed, -parameters * step * pushed, [], [])] * 3
 
-    claims.check_applied([[400, 400], [400, 400]], problem)
+    def shards(*applied: int, **fields: int) -> list[Report]:
+        """Two, the second of which has applied so many gradients of its workers."""
+        report = Report([400, 400], staleness=0, n_waits=0, attempt=1)
+        return [report._replace(**fields), report._replace(applied=[*applied])]
+
+    claims.check_applied(shards(400, 400), problem)
     claims.check_sum(workers(3), problem)
     claims.check_equals_large_batch(alone, problem)
-    claims.check_staleness([10, 3], problem)
-    claims.check_killed(workers(3)[0])
+    claims.check_staleness(10, problem)
+    claims.check_waits(shards())
+    claims.check_killed(replace(workers(3)[0], shards=shards(attempt=2)))
 
     assert_refused(
         lambda: claims.check_accuracy(problem.first_parameters, problem, held_out),
-        lambda: claims.check_applied([[400, 400], [399, 401]], problem),
+        lambda: claims.check_applied(shards(399, 401), problem),
         lambda: claims.check_sum(workers(4), problem),
         lambda: claims.check_equals_large_batch(alone + 2e-6, problem),
-        lambda: claims.check_staleness([10, 11], problem),
-        lambda: claims.check_killed(workers(3, attempts=(1, 1))[0]),
+        lambda: claims.check_staleness(11, problem),
+        lambda: claims.check_waits(shards(n_waits=1)),
+        lambda: claims.check_killed(replace(workers(3)[0], shards=shards())),
     )
 
 

@@ -24,7 +24,6 @@ LAUNCH_TYPES = {
 PLAIN = {
     "hello_world": ("the greeting is right", []),
     "consumer_producers": ("= 1229 primes below 10000", ["--producers=3", "--limit=10000"]),
-    "mapreduce": ("the counts agree", [f"--input={gallery.HERE}", "--pattern=*.md"]),
 }
 """What those print in the end that take no `--json`."""
 

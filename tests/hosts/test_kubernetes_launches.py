@@ -78,12 +78,14 @@ MAPREDUCE = """
 import sysconfig
 from pathlib import Path
 import launchpad as lp
+from examples.mapreduce.claims import check_counts
 from examples.mapreduce.program import make_program
 from examples.mapreduce.text import find_texts
 
 texts = find_texts(Path(sysconfig.get_path("stdlib")), "*.py")
 program = make_program(texts, mappers=4, reducers=3)
-lp.launch(program, "kubernetes", state="mapreduce")
+(reducers,) = lp.run(program, "kubernetes", state="mapreduce")["coordinator"]
+check_counts(reducers, texts)
 """
 
 DETACHED = """

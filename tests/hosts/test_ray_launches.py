@@ -53,6 +53,7 @@ import sys
 import sysconfig
 from pathlib import Path
 import launchpad as lp
+from examples.mapreduce.claims import check_counts
 from examples.mapreduce.program import make_program
 from examples.mapreduce.text import find_texts
 
@@ -60,7 +61,8 @@ texts = find_texts(Path(sysconfig.get_path("stdlib")), "*.py")
 program = make_program(texts, mappers=4, reducers=3)
 # The coordinator can't be restarted.
 safe = {"coordinator": lp.Resources(labels={"is_head": "yes"})}
-lp.launch(program, "ray", state=sys.argv[1], resources=safe)
+(reducers,) = lp.run(program, "ray", state=sys.argv[1], resources=safe)["coordinator"]
+check_counts(reducers, texts)
 """
 
 # It asks for room, and so has a placement.

@@ -81,12 +81,15 @@ import sys
 import sysconfig
 from pathlib import Path
 import launchpad as lp
+from examples.mapreduce.claims import check_counts
 from examples.mapreduce.program import make_program
 from examples.mapreduce.text import find_texts
 
 texts = find_texts(Path(sysconfig.get_path("stdlib")), "*.py")
 program = make_program(texts, mappers=4, reducers=3)  # and the coordinator, the eighth, on h2
-lp.launch(program, "ssh", hosts=["h1", "h2", "h3"], state=sys.argv[1])
+hosts = ["h1", "h2", "h3"]
+(reducers,) = lp.run(program, "ssh", hosts=hosts, state=sys.argv[1])["coordinator"]
+check_counts(reducers, texts)
 """
 
 PS = """
@@ -106,12 +109,15 @@ check_learned(trained, problem, "sync")
 ES = """
 import sys
 import launchpad as lp
-from examples.es.program import ITERATIONS, check_equals_training_alone, make_program
+from examples.es.cartpole import CartPole
+from examples.es.claims import check_equals_training_alone, train_alone
+from examples.es.evolution import Strategy
+from examples.es.program import make_program
 
 program = make_program()  # with the trainer, the fifth, on h2
 hosts = ["h1", "h2", "h3"]
-(parameters,) = lp.run(program, "ssh", hosts=hosts, state=sys.argv[1])["trainer"]
-check_equals_training_alone(parameters, ITERATIONS)
+(trained,) = lp.run(program, "ssh", hosts=hosts, state=sys.argv[1])["trainer"]
+check_equals_training_alone(trained.parameters, train_alone(CartPole(), Strategy()))
 """
 
 EXAMPLES = {

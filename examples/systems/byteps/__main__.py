@@ -1,64 +1,66 @@
 """Run it: python -m examples.systems.byteps --lp_launch_type=local_mp."""
 
-import itertools
-
-from absl import app
+from absl import app, flags
 
 import launchpad as lp
-from examples._shared import digits, networks
-from examples._shared.checks import QUICK, done
+from examples._shared import digits, pictures
+from examples._shared.checks import QUICK, done, phase
 from examples._shared.networks import Dense
 from examples._shared.problem import Problem
 from examples.systems.byteps import claims
-from examples.systems.byteps.oracle import train_alone, train_by_all_reduce
-from examples.systems.byteps.placement import cut, placement
 from examples.systems.byteps.program import make_program
+from examples.systems.byteps.worker import Options
 
+WORKERS = flags.DEFINE_integer("workers", 4, "How many workers train.", 2)
+STEPS = flags.DEFINE_integer("steps", None, "How many steps; by default 20, or 3 with --quick.", 2)
 MOMENTUM = 0.9
 
 
 def main(_: list[str]) -> None:
-    """Train with 0, 2 and 4 spare machines, once more while one is killed; check what the papers claim."""
+    """Train with 0, n/2 and n spare machines, once more while one is killed; check what the papers claim."""
+    n = WORKERS.value
+    training, held_out = digits.load()
     problem = Problem(
-        digits.load()[0],
+        training,
         Dense((64, 2048, 1024, 10)),  # the second layer has 17 MB
-        steps=3 if QUICK.value else 20,
+        workers=n,
+        steps=STEPS.value or (3 if QUICK.value else 20),
         slice_size=6,
         learning_rate=0.01,
     )
-    n = problem.workers
-    first = problem.first_parameters
-    alone = train_alone(problem, MOMENTUM)
-    by_ranks = lp.run(all_reduce_program(problem), preload=["numpy"])["rank"]
-    layers = networks.matrices(problem.widths, first)
-
-    # The workers' queues have priorities, except for k = 0.
-    trained = {}
-    for k in (0, 2, 4):
-        program = make_program(problem, k, by_priority=k > 0, momentum=MOMENTUM)
-        running = lp.launch(program, preload=["numpy"])
+    alone = claims.train_alone(problem, MOMENTUM)
+    settings = {
+        0: ("in order", Options(by_priority=False, momentum=MOMENTUM)),
+        n // 2: ("by priority", Options(momentum=MOMENTUM)),
+        n: ("by priority, without a limit", Options(credit=float("inf"), momentum=MOMENTUM)),
+    }
+    trained = []
+    for k, (order, options) in settings.items():
+        phase(f"{n} workers, {k} spare machines; gradients leave {order}")
+        running = lp.launch(make_program(problem, k, options), preload=["numpy"])
         running.wait()
-        trained[k] = [of_worker for _, of_worker in running.results("worker")]
-        claims.check_sums(f"(n, k) = ({n}, {k})", trained[k], alone, by_ranks)
-        claims.check_bytes(running.edges(), n, k, problem.steps * first.nbytes)
-    everyone = list(itertools.chain(*trained.values()))
-    claims.check_partitions(everyone, max(layer.nbytes for layer in layers))
-    claims.check_credit(everyone)
-    claims.check_overtaking(trained[2], without=trained[0])
-    claims.check_iteration_time(cut([layer.size for layer in layers], placement(n, 4)))
-    killing = make_program(problem, 2, momentum=MOMENTUM, kill_at=problem.steps // 2)
+        trained.append([of_worker for _, of_worker in running.results("worker")])
+        losses = trained[-1][0].losses
+        accuracy = problem.accuracy(trained[-1][0].parameters, held_out)
+        print(f"loss {losses[0]:.3f}, then {losses[-1]:.3f}; accuracy {accuracy:.3f}")
+        claims.check_sums(f"(n, k) = ({n}, {k})", trained[-1], alone)
+        n_bytes = problem.steps * problem.first_parameters.nbytes
+        claims.check_bytes(running.edges(), n, k, n_bytes)
+    in_order, by_priority, at_once = trained
+    claims.check_credit([*in_order, *by_priority])
+    claims.check_overtaking(by_priority)
+    claims.check_iteration_time(by_priority, in_order, at_once)
+    phase("the server of the first spare machine is killed half-way")
+    options = Options(momentum=MOMENTUM)
+    killing = make_program(problem, n // 2, options, kill_at=problem.steps // 2)
     disturbed = [of_worker for _, of_worker in lp.run(killing, preload=["numpy"])["worker"]]
-    claims.check_kill(disturbed, trained[2])
+    claims.check_kill(disturbed, by_priority)
+    rows = {}
+    for name, workers in (("in order", in_order), ("by priority", by_priority)):
+        for row, bars in zip(("worker", "link"), claims.replay(workers[0].trace), strict=True):
+            rows[f"{row}, {name}"] = [bar for bar in bars if bar.end <= 20]
+    pictures.timeline("byteps: the first steps of worker 0", "logical time", rows)
     done()
-
-
-def all_reduce_program(problem: Problem) -> lp.Program:
-    """Return the graph of ranks that learn the same without servers."""
-    program = lp.Program("all_reduce")
-    with program.group("rank"):
-        for _ in range(problem.workers):
-            program.add_node(lp.CollectiveNode(train_by_all_reduce, problem, MOMENTUM))
-    return program
 
 
 if __name__ == "__main__":

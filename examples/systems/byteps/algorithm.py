@@ -9,13 +9,12 @@ Backward makes the gradient of layer 0 last, and the next forward needs its sum 
 
 import heapq
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
-from examples._shared import networks
-from examples._shared.data import Array, Data
 from examples.systems.byteps.placement import Partition
 
-Event = tuple[str, Partition]
+Event = tuple[str, Partition | int]
+"""A layer that goes "forward" or "backward", or what happens to a partition."""
 
 
 class SendQueue:
@@ -30,11 +29,11 @@ class SendQueue:
         by_priority: True if the first layer goes first. Else partitions go in the order of their `put`.
 
     Attributes:
-        events: The events of partitions, in order: ready, sent, arrived.
+        events: All that happens, in order. A partition is ready, sent, arrived; then its sum has come.
     """
 
     def __init__(
-        self, send: Callable[[Partition], None], credit: int, by_priority: bool = True
+        self, send: Callable[[Partition], None], credit: float, by_priority: bool = True
     ) -> None:
         self.events: list[Event] = []
         self._send = send
@@ -43,6 +42,10 @@ class SendQueue:
         self._ready: list[tuple[int, int, Partition]] = []
         self._bytes_under_way = 0
         self._lock = threading.Lock()
+
+    def record(self, kind: str, item: Partition | int) -> None:
+        with self._lock:
+            self.events.append((kind, item))
 
     def put(self, partitions: Iterable[Partition]) -> None:
         with self._lock:
@@ -71,31 +74,3 @@ class SendQueue:
                 self._bytes_under_way = expected
                 self.events.append(("sent", partition))
             self._send(partition)
-
-
-def train_step(
-    widths: Sequence[int],
-    layers: Sequence[Array],
-    digits: Data,
-    before: Callable[[int], None],
-    send: Callable[[int, Array], None],
-) -> None:
-    """Go forward and back through a network.
-
-    Args:
-        widths, layers: The network, and the parameters of each of its layers.
-        digits: The batch.
-        before: Called with each layer's number before the layer is used; it gets the layer's sum and updates
-            it.
-        send: Called with each layer's number and gradient as soon as backward has made it.
-    """
-    values = [digits.inputs]
-    for i, layer in enumerate(layers):
-        before(i)
-        is_last = i + 1 == len(layers)
-        values += networks.forward(widths[i : i + 2], layer.ravel(), values[-1], is_last)[1:]
-    _, gradient = networks.cross_entropy(values[-1], digits)
-    for i in reversed(range(len(layers))):
-        part = widths[i : i + 2], layers[i].ravel(), values[i : i + 2]
-        gradient, of_layer = networks.backward(*part, gradient, i + 1 == len(layers))
-        send(i, of_layer)

@@ -4,9 +4,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 PARTITION_BYTES = 4_096_000
+NUMBER_BYTES = 8
 
 
 def placement(n: int, k: int) -> list[float]:
@@ -20,17 +19,6 @@ def placement(n: int, k: int) -> list[float]:
     return [(n - k) / total] * n + [2 * (n - 1) / total] * k
 
 
-def traffic(n: int, shares: Sequence[float]) -> list[float]:
-    """Return how many bytes each machine sends per byte of gradients. It receives as many.
-
-    A worker sends everything except what the server beside it adds up. That server sends its sums to the
-    n - 1 other workers.
-    """
-    beside = shares[:n]
-    spare = shares[n:]
-    return [1 - share + (n - 1) * share for share in beside] + [n * share for share in spare]
-
-
 class Partition(NamedTuple):
     """A piece of a layer's flat gradient, and the server that adds it up."""
 
@@ -41,20 +29,17 @@ class Partition(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        return (self.end - self.begin) * np.dtype(np.float64).itemsize
+        return (self.end - self.begin) * NUMBER_BYTES
 
 
 def cut(layer_sizes: Iterable[int], shares: Sequence[float]) -> list[list[Partition]]:
     """Return the partitions of each layer: every server's share of it, in pieces of at most 4 MB."""
-    longest = PARTITION_BYTES // np.dtype(np.float64).itemsize
-    layers = []
+    longest = PARTITION_BYTES // NUMBER_BYTES
+    layers: list[list[Partition]] = []
     for layer, size in enumerate(layer_sizes):
-        ends = [round(size * share) for share in itertools.accumulate(shares)]
-        layers.append(
-            [
-                Partition(layer, server, begin, min(begin + longest, end))
-                for server, (first, end) in enumerate(itertools.pairwise([0, *ends]))
-                for begin in range(first, end, longest)
-            ]
-        )
+        layers.append([])
+        ends = [0, *(round(size * share) for share in itertools.accumulate(shares))]
+        for server, (first, end) in enumerate(itertools.pairwise(ends)):
+            for begin in range(first, end, longest):
+                layers[-1].append(Partition(layer, server, begin, min(begin + longest, end)))
     return layers

@@ -13,36 +13,34 @@ from __future__ import annotations
 
 import launchpad as lp
 from examples._shared.problem import Problem
-from examples.systems.byteps.killed_server import KilledServer
 from examples.systems.byteps.placement import placement
 from examples.systems.byteps.server import SummationServer
-from examples.systems.byteps.worker import Worker
+from examples.systems.byteps.worker import Options, Worker
 
 
 def make_program(
     problem: Problem,
     spares: int,
-    by_priority: bool = True,
-    momentum: float = 0.0,
+    options: Options | None = None,
     kill_at: int | None = None,
 ) -> lp.Program:
     """Return the graph for some spare machines. The server of the first one may be killed at a step."""
     if kill_at is not None and kill_at + 1 >= problem.steps:
-        raise ValueError(
-            f"no server can be killed after step {kill_at} of {problem.steps}, the last"
-        )
+        why = f"no server can be killed after step {kill_at} of {problem.steps}, the last"
+        raise ValueError(why)
     n = problem.workers
     workers = [lp.CourierNode(Worker) for _ in range(n)]
     handles = [worker.create_handle() for worker in workers]
-    nodes = [lp.CourierNode(SummationServer, i, handles) for i in range(n + spares)]
-    if kill_at is not None:
-        nodes[n] = lp.CourierNode(KilledServer, n, handles, kill_at)
+    nodes = [
+        lp.CourierNode(SummationServer, i, handles, kill_at if i == n else None)
+        for i in range(n + spares)
+    ]
     servers = [node.create_handle() for node in nodes]
 
     program = lp.Program("byteps")
     with program.group("worker"):
         for worker, beside in zip(workers, nodes, strict=False):
-            worker.configure(problem, servers, placement(n, spares), by_priority, momentum)
+            worker.configure(problem, servers, placement(n, spares), options or Options())
             program.add_node(lp.MultiThreadingColocation([beside, worker]))
     with program.group("spare", restart=lp.RestartPolicy(), serves_until="program"):
         for node in nodes[n:]:

@@ -6,23 +6,28 @@ import hashlib
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from queue import SimpleQueue
 
 import numpy as np
 import threadpoolctl
 
 import launchpad as lp
-from examples._shared import networks
 from examples._shared.data import Array
+from examples._shared.networks import layers_of
+from examples._shared.optimizers import Momentum
 from examples._shared.problem import Problem
-from examples.systems.byteps.algorithm import Event, SendQueue, train_step
-from examples.systems.byteps.optimizer import Momentum
+from examples.systems.byteps.algorithm import Event, SendQueue
 from examples.systems.byteps.placement import PARTITION_BYTES, Partition, cut
 from examples.systems.byteps.server import SummationServer
 
-CREDIT = PARTITION_BYTES
-RESULT_BYTES = 1 << 20
+
+@dataclass(frozen=True)
+class Options:
+    """The order of gradients, the most bytes under way, and the momentum of the optimizer."""
+
+    by_priority: bool = True
+    credit: float = PARTITION_BYTES
+    momentum: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -30,13 +35,15 @@ class Trained:
     """The result of a worker.
 
     Attributes:
-        parameters: The parameters; None if there are too many, so that their digest must do.
-        trace: The events of its queue.
+        parameters: The parameters, of worker 0; of the others the digest is enough.
+        losses: The mean loss on its slice, at each step.
+        trace: The events of its queue and its layers.
         attempts: The attempt of each server at the end.
     """
 
     sha256: str
     parameters: Array | None
+    losses: list[float]
     trace: list[Event]
     attempts: list[int]
 
@@ -45,11 +52,8 @@ class Worker:
     """A worker. It trains in step with the others, on its slice of every batch.
 
     Args:
-        problem: The problem to train on.
         servers: The servers beside the workers, then those of spare machines.
         shares: The share of the gradients that each server adds up.
-        by_priority: True if the gradients of the first layer overtake others.
-        momentum: The momentum of the optimizer.
     """
 
     def __init__(
@@ -57,23 +61,22 @@ class Worker:
         problem: Problem,
         servers: Sequence[lp.CourierClient[SummationServer]],
         shares: Sequence[float],
-        by_priority: bool,
-        momentum: float,
+        options: Options,
     ) -> None:
+        threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
         self._problem = problem
         self._servers = servers
         self._index = lp.current().replica_index
-        threadpoolctl.threadpool_limits(1)  # with more, the bits depend on how many
         self._parameters = problem.first_parameters
-        self._layers = networks.matrices(problem.widths, self._parameters)
-        rates = problem.learning_rate, momentum
-        self._optimizers = [Momentum(layer, *rates) for layer in self._layers]
+        self._layers = layers_of(problem.network, self._parameters)
+        rates = problem.learning_rate, options.momentum
+        self._optimizers = [Momentum(own, np.zeros_like(own), *rates) for own in self._layers]
         # Each worker begins with another server, so that they don't all send to the same one.
         self._partitions = [
             sorted(partitions, key=lambda each: (each.server - self._index) % len(shares))
-            for partitions in cut([layer.size for layer in self._layers], shares)
+            for partitions in cut(problem.network.sizes, shares)
         ]
-        self._queue = SendQueue(self._send, CREDIT, by_priority)
+        self._queue = SendQueue(self._send, options.credit, options.by_priority)
         self._threads = ThreadPoolExecutor(sum(map(len, self._partitions)))
         self._sums: list[SimpleQueue[Future[tuple[Partition, Array]]]]
         self._sums = [SimpleQueue() for _ in self._layers]
@@ -86,19 +89,30 @@ class Worker:
 
     def run(self) -> Trained:
         with self._threads:
-            for step in range(self._problem.steps):
-                digits = self._problem.slice(step, self._index)
-                before = self._update if step else lambda layer: None
-                send = partial(self._push, step)
-                train_step(self._problem.widths, self._layers, digits, before, send)
+            losses = [self._train_step(step) for step in range(self._problem.steps)]
             for layer in range(len(self._layers)):
                 self._update(layer)
-        return Trained(
-            hashlib.sha256(self._parameters.tobytes()).hexdigest(),
-            self._parameters if self._parameters.nbytes <= RESULT_BYTES else None,
-            self._queue.events,
-            lp.broadcast(self._servers).attempt(),
-        )
+        digest = hashlib.sha256(self._parameters.tobytes()).hexdigest()
+        parameters = None if self._index else self._parameters
+        attempts = lp.broadcast(self._servers).attempt()
+        return Trained(digest, parameters, losses, self._queue.events, attempts)
+
+    def _train_step(self, step: int) -> float:
+        """Go forward and back. Each layer waits for its own sums of the step before, and for no others."""
+        data = self._problem.slice(step, self._index)
+        values = [data.inputs]
+        layers = [self._problem.network.part(i, i + 1) for i in range(len(self._layers))]
+        for i, layer in enumerate(layers):
+            if step:
+                self._update(i)
+            values += layer.forward(self._layers[i], values[-1])[1:]
+            self._queue.record("forward", i)
+        loss, gradient = self._problem.loss_function(values[-1], data)
+        for i, layer in reversed(list(enumerate(layers))):
+            gradient, own = layer.backward(self._layers[i], values[i : i + 2], gradient)
+            self._queue.record("backward", i)
+            self._push(step, i, own)
+        return loss
 
     def _push(self, step: int, layer: int, gradient: Array) -> None:
         """Put a layer's gradient into the queue. All sums of the step before have come."""
@@ -121,13 +135,13 @@ class Worker:
             server.push(self._index, step, partition, self._kept[step, partition])
         finally:
             self._queue.arrived(partition)
-        return partition, server.pull(step, partition)
+        return partition, server.pull(self._index, step, partition)
 
     def _update(self, layer: int) -> None:
         """Wait for the sum of a layer's gradients, and update its parameters by the mean."""
         total = np.empty(self._layers[layer].size)
         for _ in self._partitions[layer]:
             partition, part = self._sums[layer].get().result()
+            self._queue.record("sum", partition)
             total[partition.begin : partition.end] = part
-        total /= self._problem.workers
-        self._optimizers[layer].step(total.reshape(self._layers[layer].shape))
+        self._optimizers[layer].step(total / self._problem.workers)

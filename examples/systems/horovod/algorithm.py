@@ -7,95 +7,107 @@
 From the last layer to the first, tensors are fused into buckets. A full bucket leaves, and backward goes on.
 """
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from examples._shared import networks
 from examples._shared.data import Array, Data
+from examples._shared.logical_time import Event
+from examples._shared.networks import layers_of
+from examples._shared.optimizers import Momentum
+from examples._shared.problem import Problem
 
 
-@dataclass
-class Momentum:
-    """The optimizer of one process: gradient descent with momentum, in place."""
-
-    parameters: Array
-    velocity: Array
-    learning_rate: float
-    momentum: float
-
-    def step(self, gradient: Array) -> None:
-        self.velocity *= self.momentum
-        self.velocity += gradient
-        self.parameters -= self.learning_rate * self.velocity
-
-
-@dataclass
-class DistributedOptimizer:
-    """A wrapper of an optimizer, whose steps then follow the mean gradient of all ranks.
+class Buckets:
+    """Gradients on their way to the mean over all ranks.
 
     Args:
-        optimizer: The optimizer to wrap.
-        mean, communication: A function for the mean of an array over all ranks, and the thread that calls it.
+        mean: A function for the mean of an array over all ranks.
         fusion_bytes: The size at which a bucket is full.
         wire: The type in which gradients travel; float16 compresses them.
+
+    Attributes:
+        traces: The events of the main thread, and those of the thread of communication.
     """
 
-    optimizer: Momentum
-    mean: Callable[..., Array]
-    communication: ThreadPoolExecutor
-    fusion_bytes: int
-    wire: str = "float64"
-
-    def __post_init__(self) -> None:
-        self.gradient = np.empty_like(self.optimizer.parameters)
-        self.left_at: list[int] = []  # of each bucket: how many tensors had been ready
+    def __init__(
+        self, mean: Callable[[Array], Array], fusion_bytes: int = 1 << 20, wire: str = "float64"
+    ) -> None:
+        self.traces: tuple[list[Event], list[Event]] = ([], [])
+        self._mean = mean
+        self._fusion_bytes = fusion_bytes
+        self._wire = np.dtype(wire)
+        self._main = threading.get_ident()
+        self._communication = ThreadPoolExecutor(1)
         self._n_ready = 0
+        self._n_sent = 0
         self._bucket: list[Array] = []
-        self._under_way: list[Future[None]] = []
+        self._under_way: list[Callable[[], None]] = []
 
     def ready(self, tensor: Array) -> None:
-        """Take a view of `gradient` that this rank has filled, to replace it by the mean of all ranks."""
+        """Take a tensor that backward has made, to replace it by the mean of all ranks."""
+        self._record("backward", self._n_ready)
         self._n_ready += 1
         self._bucket.append(tensor)
-        n_bytes = np.dtype(self.wire).itemsize * sum(each.size for each in self._bucket)
-        if n_bytes >= self.fusion_bytes:
+        if self._wire.itemsize * sum(each.size for each in self._bucket) >= self._fusion_bytes:
             self._send()
 
-    def step(self) -> None:
-        """Wait until all gradients are averaged, and let the wrapped optimizer follow them."""
+    def wait(self) -> None:
+        """Send the rest, and wait until all tensors are averaged."""
         if self._bucket:
             self._send()
         while self._under_way:
-            self._under_way.pop(0).result()
-        self.optimizer.step(self.gradient)
+            self._under_way.pop(0)()
 
     def _send(self) -> None:
-        self.left_at.append(self._n_ready)
-        self._under_way.append(self.communication.submit(self._average, self._bucket))
+        number = self._n_sent
+        self._record("send", number)
+        average = self._communication.submit(self._average, number, self._bucket)
+        # Nothing else can wait for the mean, so the trace shows every wait.
+        self._under_way.append(lambda: self._record("all-reduce", number, average.result()))
+        self._n_sent += 1
         self._bucket = []
 
-    def _average(self, tensors: list[Array]) -> None:
-        fused = np.concatenate([tensor.ravel() for tensor in tensors]).astype(self.wire)
+    def _average(self, number: int, tensors: list[Array]) -> int:
+        """Average a bucket in the thread of communication. Return the thread's number."""
+        self._record("send", number, received_from=0)
+        fused = np.concatenate([tensor.ravel() for tensor in tensors]).astype(self._wire)
         ends = np.cumsum([tensor.size for tensor in tensors])[:-1]
-        for tensor, mean in zip(tensors, np.split(self.mean(fused), ends), strict=True):
+        for tensor, mean in zip(tensors, np.split(self._mean(fused), ends), strict=True):
             tensor[...] = mean.reshape(tensor.shape)
+        self._record("all-reduce", number)
+        return self._thread()
+
+    def _record(self, kind: str, item: int, received_from: int | None = None) -> None:
+        self.traces[self._thread()].append(Event(kind, item, received_from))
+
+    def _thread(self) -> int:
+        return int(threading.get_ident() != self._main)
 
 
-def backward(
-    widths: Sequence[int], parameters: Array, digits: Data, optimizer: DistributedOptimizer
-) -> None:
-    """Give the optimizer the gradient of the mean loss, tensor by tensor, from the last layer on."""
-    values = networks.forward(widths, parameters, digits.inputs)
-    _, gradient = networks.cross_entropy(values[-1], digits)
-    own = networks.matrices(widths, parameters)
-    of_layers = networks.matrices(widths, optimizer.gradient)
-    for i in reversed(range(len(own))):
-        layer = (widths[i : i + 2], own[i].ravel(), values[i : i + 2])
-        is_last = i + 1 == len(own)
-        gradient, of_layer = networks.backward(*layer, gradient, is_last)
-        of_layers[i][...] = of_layer.reshape(own[i].shape)
-        optimizer.ready(of_layers[i][-1])  # the biases
-        optimizer.ready(of_layers[i][:-1])
+class DistributedOptimizer:
+    """A wrapper of an optimizer, whose steps then follow the mean gradient of all ranks."""
+
+    def __init__(self, optimizer: Momentum, buckets: Buckets) -> None:
+        self._optimizer = optimizer
+        self._buckets = buckets
+        self._gradient = np.empty_like(optimizer.parameters)
+
+    def backward(self, problem: Problem, data: Data) -> float:
+        """Return the mean loss. Its gradient leaves layer by layer, from the last one on."""
+        network = problem.network
+        parameters = layers_of(network, self._optimizer.parameters)
+        values = network.forward(self._optimizer.parameters, data.inputs)
+        loss, gradient = problem.loss_function(values[-1], data)
+        own = layers_of(network, self._gradient)
+        for i in reversed(range(len(own))):
+            layer = network.part(i, i + 1)
+            gradient, own[i][...] = layer.backward(parameters[i], values[i : i + 2], gradient)
+            self._buckets.ready(own[i])
+        return loss
+
+    def step(self) -> None:
+        self._buckets.wait()
+        self._optimizer.step(self._gradient)

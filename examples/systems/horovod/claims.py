@@ -7,11 +7,24 @@ import numpy as np
 import launchpad as lp
 from examples._shared.checks import check
 from examples._shared.data import Array
-from examples.systems.horovod.program import Trained, Training
+from examples._shared.logical_time import Traces, replay
+from examples._shared.problem import Problem
+from examples.systems.horovod.rank import Options, Trained
+
+
+def train_alone(problem: Problem, momentum: float) -> Array:
+    """Return the parameters that one process learns from whole batches."""
+    parameters = problem.first_parameters
+    velocity = np.zeros_like(parameters)
+    for step in range(problem.steps):
+        _, gradient = problem.loss_and_gradient(parameters, problem.batch(step))
+        velocity = momentum * velocity + gradient
+        parameters = parameters - problem.learning_rate * velocity
+    return parameters
 
 
 def check_equal_bits(ranks: Sequence[Trained]) -> None:
-    """Check that all ranks end the same, though each began with other weights and saw other digits."""
+    """Check that all ranks end the same, though each began with other weights and saw other rows."""
     digests = sorted({trained.sha256 for trained in ranks})
     check(
         len(digests) == 1,
@@ -31,38 +44,54 @@ def check_near(parameters: Array | None, expected: Array, tolerance: float, clai
     )
 
 
-def check_bytes(edges: lp.edges.Edges, ranks: int, training: Training) -> None:
+def check_bytes(edges: lp.edges.Edges, problem: Problem, options: Options) -> None:
     """Check that a rank gets the least possible, in calls of the others and in answers to its own."""
-    first = training.first_parameters
-    size = training.steps * first.size * np.dtype(training.wire).itemsize
+    n = problem.workers
+    first = problem.first_parameters
+    size = problem.steps * first.size * np.dtype(options.wire).itemsize
     shares = []
-    for rank in range(ranks):
+    for rank in range(n):
         n_in_calls = edges.total(server=f"rank-{rank}").bytes_sent
         n_in_answers = edges.total(caller=f"rank-{rank}", server="rank").bytes_received
         broadcast = 2 * first.nbytes if rank else 0  # parameters and velocity, at the beginning
         shares.append((n_in_calls + n_in_answers - broadcast) / size)
-    least = 2 * (ranks - 1) / ranks
+    least = 2 * (n - 1) / n
     check(
         all(abs(share / least - 1) <= 0.01 for share in shares),
-        f"each of {ranks} ranks gets 2(N-1)/N = {least:.4f} of the gradients at each step",
-        f"{' '.join(f'{share:.4f}' for share in shares)}, in {training.wire}",
+        f"each of {n} ranks gets 2(N-1)/N = {least:.4f} of the gradients at each step",
+        f"{' '.join(f'{share:.4f}' for share in shares)}, in {options.wire}",
     )
 
 
-def check_fusion(trained: Trained, training: Training) -> None:
+def check_fusion(traces: Traces) -> None:
     """Check that small tensors travel together, and during the rest of backward."""
-    n_tensors = 2 * (len(training.widths) - 1)
-    n_messages = len(trained.left_at) // training.steps
+    kinds = [event.kind for event in traces[0]]
+    n_tensors = kinds.count("backward")
+    n_messages = kinds.count("send")
     check(
-        n_messages < n_tensors,
+        0 < n_messages < n_tensors,
         "there are fewer messages than tensors",
         f"{n_tensors} tensors in {n_messages} all-reduces",
     )
+    overlap = overlapped(traces)
     check(
-        trained.left_at[0] < n_tensors,
-        "the first message leaves while backward still runs",
-        f"it leaves after {trained.left_at[0]} of {n_tensors} gradients",
+        overlap > 0,
+        "all-reduces run while backward makes other gradients",
+        f"{overlap:.0%} of their logical time, in the trace of rank 0",
     )
+
+
+def overlapped(traces: Traces) -> float:
+    """Return the share of all-reduces' logical time in which backward runs, if a tensor of each takes 1."""
+    own = (0, "backward"), (1, "all-reduce")
+    spans = replay(traces, lambda *event: int(event in own))
+    share = 0.0
+    for event, own_span in zip(traces[0], spans[0], strict=True):
+        for other, span in zip(traces[1], spans[1], strict=True):
+            if event.kind == "backward" and other.kind == "all-reduce":
+                end = min(own_span.end, span.end)
+                share += max(float(end - max(own_span.start, span.start)), 0.0)
+    return share / max(sum(event.kind == "all-reduce" for event in traces[1]), 1)
 
 
 def check_kill(disturbed: Sequence[Trained], undisturbed: Sequence[Trained]) -> None:
