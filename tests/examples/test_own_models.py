@@ -12,7 +12,12 @@ import pytest
 from examples._shared.places import folder_of
 from tests.helpers import scripts
 
-SHOWN: list[str] = ["ps"]
+SHOWN: list[str] = [
+    "ps",
+    "gpipe",
+    "pipedream",
+    "zero",
+]
 """The examples whose pages show both programs."""
 
 MOST_CHANGED = 15
