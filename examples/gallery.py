@@ -224,7 +224,7 @@ EXAMPLES = [
         "2019, [Huang et al.](https://arxiv.org/abs/1811.06965)",
         "Micro-batches follow each other through the stages of a network, and back.",
         "a stage",
-        ("K=4: gradients", "K=4: stages wait", "K=4: if outputs are", "killed"),
+        ("K=4: gradients", "K=4: stages wait", "K=4: a stage keeps", "killed"),
     ),
     Example(
         "pipedream",
@@ -233,7 +233,7 @@ EXAMPLES = [
         "A planner cuts the network. Its stages never wait, and keep old weights for the minibatches in"
         " flight.",
         "a stage",
-        ("planner finds", "K − k versions", "busy", "killed"),
+        ("planner finds", "K − k versions", "logical time", "killed"),
     ),
     Example(
         "big_dl",

@@ -26,6 +26,10 @@ class Data:
         """Return the batch of this step, or a part of it. The same step always draws the same batch."""
         return self[np.random.default_rng([0, step]).choice(len(self), size)[part]]
 
+    def parts(self, n: int) -> list["Data"]:
+        """Return n parts of the rows: every n-th row, from each of the first n on."""
+        return [self[slice(i, None, n)] for i in range(n)]
+
     def split(self) -> tuple["Data", "Data"]:
         """Return the rows to train on, and the fifth of all rows that is held out. The split is random."""
         order = np.random.default_rng(0).permutation(len(self))

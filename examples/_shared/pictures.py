@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from examples._shared.logical_time import Traces, replay
+
 PICTURE = flags.DEFINE_string("picture", "", "File for a picture of the result, as SVG.")
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -74,6 +76,16 @@ def timeline(title: str, x_label: str, by_worker: Mapping[str, Sequence[Bar]]) -
         axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(kinds))
 
     _panels.append((title, draw))
+
+
+def traces(title: str, of_workers: Traces, until: float, name: str = "stage") -> None:
+    """Add a timeline of the workers' events in logical time, up to a moment."""
+    rows = {}
+    for i, (trace, spans) in enumerate(zip(of_workers, replay(of_workers), strict=True)):
+        pairs = zip(trace, spans, strict=True)
+        bars = [Bar(float(span.start), float(span.end), event.kind) for event, span in pairs]
+        rows[f"{name} {i}"] = [bar for bar in bars if bar.end <= until]
+    timeline(title, "logical time", rows)
 
 
 def write() -> None:

@@ -9,22 +9,24 @@ import pytest
 
 import launchpad as lp
 from examples._shared.logical_time import Event, idle, replay
+from examples._shared.networks import Dense
+from examples._shared.problem import Problem
 from examples.systems.gpipe import claims
 from examples.systems.gpipe.algorithm import cut, schedule
-from examples.systems.gpipe.oracle import Trained, best_of_all_cuts
+from examples.systems.gpipe.oracle import best_of_all_cuts
 from examples.systems.gpipe.program import make_program
-from examples.systems.gpipe.stage import Batch
-from examples.systems.gpipe.training import Run, Training
+from examples.systems.gpipe.stage import Batch, Run
 from tests.examples.conftest import noise
 
 
 @pytest.fixture
-def training() -> Training:
-    return Training(noise(200), steps=3)
+def problem() -> Problem:
+    network = Dense((64, 24, 16, 12, 10))
+    return Problem(noise(200), network, workers=1, steps=3, slice_size=64, learning_rate=0.1)
 
 
-def batch(trace: Sequence[Event] = (), gradient: float = 0.0) -> Batch:
-    return Batch(np.full(2, gradient), np.zeros(2), peak=0, trace=list(trace), waited=0.0)
+def batch(trace: Sequence[Event] = (), parameter: float = 0.0, attempt: int = 2) -> Batch:
+    return Batch(np.full(2, parameter), 0.0, 0, list(trace), attempt)
 
 
 def test_the_cut_is_the_most_even_one_of_all() -> None:
@@ -65,35 +67,59 @@ def test_check_refuses_a_pipeline_that_lets_one_micro_batch_through_after_the_ot
         return [batch(first), batch(second)]
 
     one_by_one = [(kind, m) for m in range(4) for kind in ("forward", "backward")]
-    claims.check_bubble({Run(4, True): traces(schedule(4))}, stages=2)
+    claims.check_bubble({Run(4): traces(schedule(4))}, stages=2)
 
     with pytest.raises(ArithmeticError, match="M=4 1/2"):
-        claims.check_bubble({Run(4, True): traces(one_by_one)}, stages=2)
+        claims.check_bubble({Run(4): traces(one_by_one)}, stages=2)
 
 
-def test_checks_refuse_gradients_that_differ_a_little() -> None:
-    alone, killed = Trained(np.zeros(2), np.zeros(2)), Run(4, True, is_disturbed=True)
-    claims.check_equal({Run(1, True): [batch()]}, alone, stages=1)
-    claims.check_killed({Run(4, True): [batch()], killed: [batch()]}, Run(4, True), [2])
+def test_checks_refuse_parameters_that_differ_a_little() -> None:
+    claims.check_equal({Run(1): [batch()]}, np.zeros(2), stages=1)
+    claims.check_killed([batch()], [batch()])
 
     with pytest.raises(ArithmeticError, match=r"at most 2\.0e-12 apart"):
-        claims.check_equal({Run(1, True): [batch(gradient=2e-12)]}, alone, stages=1)
-    off = {Run(4, True): [batch()], killed: [batch(gradient=1e-15)]}
+        claims.check_equal({Run(1): [batch(parameter=2e-12)]}, np.zeros(2), stages=1)
     with pytest.raises(ArithmeticError, match="a killed stage changes no bit"):
-        claims.check_killed(off, Run(4, True), [2])
+        claims.check_killed([batch(parameter=1e-15)], [batch()])
+    with pytest.raises(ArithmeticError, match="a killed stage changes no bit"):
+        claims.check_killed([batch(attempt=1)], [batch()])
+
+
+def test_micro_batches_of_unequal_sizes_are_refused_when_the_program_is_made(
+    problem: Problem,
+) -> None:
+    with pytest.raises(ValueError, match="64 rows can't be cut into 5 micro-batches of one size"):
+        make_program(problem, 2, [Run(4), Run(5)])
+
+
+def test_layers_may_be_cut_by_costs_that_were_measured(problem: Problem) -> None:
+    program = make_program(problem, 2, [Run(1)], costs=[1, 1, 1, 9])
+
+    last = lp.run(program, "test_mt", timeout_s=60)["stage"][1]
+
+    assert len(last[0].parameters) == 13 * 10  # one layer, of 12 inputs and a bias
 
 
 def test_stages_go_on_after_the_newest_batch_that_all_have_saved(
-    training: Training, tmp_path: Path
+    problem: Problem, tmp_path: Path
 ) -> None:
-    runs = [Run(4, True)]
-    whole = lp.run(make_program(training, runs, 3), "test_mt", state=tmp_path, timeout_s=60)
+    whole = lp.run(make_program(problem, 3, [Run(4)]), "test_mt", state=tmp_path, timeout_s=60)
     saved = sorted((tmp_path / "stage-1").glob("state-*"))
     saved[-1].unlink()
 
-    again = lp.run(make_program(training, runs, 3), "test_mt", state=tmp_path, timeout_s=60)
+    again = lp.run(make_program(problem, 3, [Run(4)]), "test_mt", state=tmp_path, timeout_s=60)
 
     assert len(saved) == 2
-    for [[last], _], [[expected], _] in zip(again["stage"], whole["stage"], strict=True):
-        assert last.gradient.tobytes() == expected.gradient.tobytes()
+    for [last], [expected] in zip(again["stage"], whole["stage"], strict=True):
         assert last.parameters.tobytes() == expected.parameters.tobytes()
+
+
+@pytest.mark.slow
+def test_the_pipeline_of_torch_learns_the_same(problem: Problem) -> None:
+    pytest.importorskip("torch")
+    from tests.helpers import torch_pipeline
+
+    program = torch_pipeline.make_program(problem, micro_batches=4, stages=2)
+    stages = lp.run(program, "local_mp", preload=torch_pipeline.PRELOAD, timeout_s=120)["stage"]
+
+    np.testing.assert_allclose(np.concatenate(stages), problem.train_alone(), atol=1e-12)

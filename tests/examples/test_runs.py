@@ -121,11 +121,9 @@ def case(flags: str, claim: str, *marks: pytest.MarkDecorator) -> Any:
 @pytest.mark.parametrize(
     ("flags", "claim"),
     [
-        case("gpipe --torch", "torch's ScheduleGPipe has these gradients, too"),
         case("horovod --backend=gloo --torch", "4 ranks learn what torch's DistributedData"),
         case("tf_on_spark --torch", "pyspark's TorchDistributor trains the same model, to 1e-12"),
         case("tf_replicator --jax", "4 devices of one process have the losses and parameters"),
-        case("zero --torch", "FSDP2 learns the same"),
         case("horovod --fp16", "in float16", pytest.mark.endurance),
         case("elephas --spark", "partitions of an RDD train the same model", pytest.mark.spark),
         case("tf_on_spark --spark", "once per epoch: 1438 of 1438 rows", pytest.mark.spark),

@@ -2,20 +2,14 @@
 
 import functools
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
-from examples._shared import networks
 from examples._shared.data import Array, Data
+from examples._shared.problem import Problem
 
 
-def costs(widths: networks.Widths) -> list[int]:
-    """Return the multiplications of each layer for one image. Its time is proportional to them."""
-    return [inputs * outputs for inputs, outputs in pairwise(widths)]
-
-
-def cut(costs: Sequence[int], stages: int) -> tuple[int, ...]:
+def cut(costs: Sequence[float], stages: int) -> tuple[int, ...]:
     """Return where each stage begins, and the end. The cut is the one whose stages' costs vary least.
 
     The mean of the costs is the same for every cut. So their variance is least where the sum of squares is.
@@ -24,7 +18,7 @@ def cut(costs: Sequence[int], stages: int) -> tuple[int, ...]:
         raise ValueError(f"{len(costs)} layers make 1 to {len(costs)} stages, not {stages}")
 
     @functools.cache
-    def best(end: int, stages: int) -> tuple[int, tuple[int, ...]]:
+    def best(end: int, stages: int) -> tuple[float, tuple[int, ...]]:
         """Return the least sum of squares of the layers before `end`, and where they are cut."""
         if stages == 1:
             return sum(costs[:end]) ** 2, (0, end)
@@ -46,47 +40,41 @@ def schedule(micro_batches: int) -> list[tuple[str, int]]:
 class Layers:
     """A stage's layers, for one batch. Micro-batches go forward and come back in any order.
 
+    Only inputs are kept. The rest is computed again on the way back.
+
     Args:
-        widths: The number of inputs, then the width of each layer.
+        problem: The problem, with a network that has only these layers.
         parameters: The parameters of the layers, in one flat vector.
-        is_last: True if the last layer gives the scores of the digits.
-        rematerializes: If True, only the inputs are kept. The rest is computed again on the way back.
     """
 
-    def __init__(
-        self, widths: networks.Widths, parameters: Array, is_last: bool, rematerializes: bool
-    ) -> None:
-        self._widths = widths
+    def __init__(self, problem: Problem, parameters: Array) -> None:
+        self._problem = problem
         self._parameters = parameters
-        self._is_last = is_last
-        self._rematerializes = rematerializes
         self._kept: dict[int, list[Array]] = {}
-        self.gradient = np.zeros_like(parameters)  # summed over micro-batches
+        self.gradient = np.zeros_like(parameters)  # summed over micro-batches, like the loss
+        self.loss = 0.0
         self.peak = 0  # the most elements that were kept at once
 
     def forward(self, number: int, inputs: Array) -> Array:
-        """Return the outputs for a micro-batch, and keep the values that `backward` needs."""
-        values = self._compute(number, inputs)
-        if self._rematerializes:
-            self._kept[number] = [inputs]
-        return values[-1]
+        """Return the outputs for a micro-batch, and keep the inputs for `backward`."""
+        outputs = self._compute(number, inputs)[-1]
+        self._kept[number] = [inputs]
+        return outputs
 
     def backward(self, number: int, received: Array | Data) -> Array:
-        """Return the gradient by the inputs, from the gradient by the outputs, or from the digits."""
-        values = self._kept[number]
-        if self._rematerializes:
-            values = self._compute(number, *values)
+        """Return the gradient by the inputs, from the gradient by the outputs, or from the targets."""
+        values = self._compute(number, self._kept[number][0])
         if isinstance(received, Data):
-            received = networks.cross_entropy(values[-1], received)[1]
-        by_inputs, by_parameters = networks.backward(
-            self._widths, self._parameters, values, received, self._is_last
-        )
+            loss, received = self._problem.loss_function(values[-1], received)
+            self.loss += loss
+        network = self._problem.network
+        by_inputs, by_parameters = network.backward(self._parameters, values, received)
         self.gradient += by_parameters
         del self._kept[number]
         return by_inputs
 
     def _compute(self, number: int, inputs: Array) -> list[Array]:
-        values = networks.forward(self._widths, self._parameters, inputs, self._is_last)
+        values = self._problem.network.forward(self._parameters, inputs)
         self._kept[number] = values
         n_kept = sum(array.size for values_of_one in self._kept.values() for array in values_of_one)
         self.peak = max(self.peak, n_kept)

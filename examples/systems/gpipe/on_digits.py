@@ -9,28 +9,19 @@ import launchpad as lp
 from examples._shared.networks import Dense
 from examples._shared.problem import Learned, Problem
 from examples.systems.gpipe.program import make_program
-from examples.systems.gpipe.training import Run, Training
-
-WIDTHS = (64, 32, 24, 16, 10)
+from examples.systems.gpipe.stage import Run
 
 
 def learn(problem: Problem, is_killed: bool) -> Learned:
     """Train with four stages. The third may be killed half-way; raise RuntimeError if it was not."""
-    deeper = replace(problem, network=Dense(WIDTHS))
-    training = Training(
-        problem.training,
-        problem.steps,
-        WIDTHS,
-        batch_size=problem.slice_size * problem.workers,
-        learning_rate=problem.learning_rate,
-    )
-    run = Run(micro_batches=4, rematerializes=True, is_disturbed=is_killed)
-    running = lp.launch(make_program(training, [run], len(WIDTHS) - 1))
-    stages = running.results("stage")
+    deeper = replace(problem, network=Dense((64, 32, 24, 16, 10)))
+    run = Run(micro_batches=4, victim=2 if is_killed else None)
+    running = lp.launch(make_program(deeper, 4, [run]))
+    batches = [last for (last,) in running.results("stage")]
     running.wait()
-    if is_killed and stages[0][1] == 1:
+    if is_killed and batches[0].attempt == 1:
         raise RuntimeError("a stage was to be killed, and all ended in attempt 1")
-    parameters = np.concatenate([batches[-1].parameters for batches, _ in stages])
+    parameters = np.concatenate([batch.parameters for batch in batches])
     return Learned(parameters, staleness=0, edges=running.edges(), problem=deeper)
 
 

@@ -1,50 +1,56 @@
 """A stage: some layers in a worker, and the micro-batches that come to them and go on.
 
 If a stage dies, all are started again, and go on after the newest batch that all have saved. A late message
-of
-the attempt before does no harm: it has the same key, and the same bits, as the message that comes again.
+of the attempt before does no harm: it has the same key, and the same bits, as the message that comes again.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import launchpad as lp
-from examples._shared.data import Array, Data
+from examples._shared.data import Array
 from examples._shared.logical_time import Event
-from examples._shared.networks import Widths
+from examples._shared.problem import Problem
 from examples.systems.gpipe.algorithm import Layers, schedule
-from examples.systems.gpipe.training import Run, Training
 
 Key = tuple[str | int, ...]
 Neighbour = lp.CourierClient["Stage"] | None
 
 
+class Run(NamedTuple):
+    """A training from the first parameters on. If there is a victim, this stage is killed half-way, once."""
+
+    micro_batches: int
+    victim: int | None = None
+
+
 class Batch(NamedTuple):
     """The state of a stage after a batch."""
 
-    gradient: Array
     parameters: Array  # after the update
+    loss: float  # in the last stage
     peak: int
     trace: list[Event]
-    waited: float  # the share of its time
+    attempt: int
 
 
 class Stage:
-    """Some layers, and the micro-batches that come to them and go on."""
+    """Some layers, and the micro-batches that come to them and go on.
+
+    Args:
+        problem: The problem, with a network that has only the layers of this stage.
+    """
 
     def __init__(
         self,
-        training: Training,
+        problem: Problem,
         runs: Sequence[Run],
-        widths: Widths,
         parameters: Array,
         before: Neighbour,
         after: Neighbour,
     ) -> None:
-        self._training = training
+        self._problem = problem
         self._runs = runs
-        self._widths = widths
         self._parameters = parameters
         self._before = before
         self._after = after
@@ -54,19 +60,19 @@ class Stage:
         """Take activations from the stage before, or gradients from the one after."""
         self._inbox.put(key, (lp.caller().replica_index, value))
 
-    def run(self) -> tuple[list[Batch], int]:
-        """Return the last batch of each run, and the number of this attempt."""
+    def run(self) -> list[Batch]:
+        """Return the last batch of each run."""
         me = lp.current()
         last = list[Batch]()
         begins_at = self._saved_by_all(max(me.saved_versions(), default=0))
         if begins_at:
             last = me.load(version=begins_at)
-        for number in range(begins_at, len(self._runs) * self._training.steps):
-            run, step = divmod(number, self._training.steps)
+        for number in range(begins_at, len(self._runs) * self._problem.steps):
+            run, step = divmod(number, self._problem.steps)
             parameters = last.pop().parameters if step else self._parameters
             last.append(self._train(number, self._runs[run], step, parameters))
             me.save(last, version=number + 1)
-        return last, me.attempt
+        return last
 
     def _saved_by_all(self, newest: int) -> int:
         """Return the smallest number of all stages. It goes up the chain, and comes down again."""
@@ -83,23 +89,21 @@ class Stage:
 
     def _train(self, number: int, run: Run, step: int, parameters: Array) -> Batch:
         """Send all micro-batches forward and back, then update the parameters once."""
-        layers = Layers(self._widths, parameters, self._after is None, run.rematerializes)
+        layers = Layers(self._problem, parameters)
         passes: dict[str, tuple[Callable[[int, Any], Array], Neighbour]] = {
             "forward": (layers.forward, self._after),
             "backward": (layers.backward, self._before),
         }
-        self._feed(number, self._training.batch(step), run.micro_batches)
-        half = self._training.steps // 2
-        began = time.perf_counter()
-        waited = 0.0
+        self._feed(number, step, run.micro_batches)
+        half = self._problem.steps // 2
+        me = lp.current()
+        is_victim = (me.replica_index, me.attempt, step) == (run.victim, 1, half)
         trace = list[Event]()
         futures = []
         for kind, m in schedule(run.micro_batches):
-            asked_at = time.perf_counter()
             sender, received = self._inbox.take((kind, number, m))
-            waited += time.perf_counter() - asked_at
             trace.append(Event(kind, m, sender))
-            if run.is_disturbed and (kind, m, step) == ("backward", 0, half) and is_victim():
+            if is_victim and (kind, m) == ("backward", 0):
                 lp.testing.crash()
             compute, target = passes[kind]
             value = compute(m, received)
@@ -108,22 +112,16 @@ class Stage:
         for future in futures:
             future.result()
         gradient = layers.gradient / run.micro_batches
-        parameters = parameters - self._training.learning_rate * gradient
-        waited /= time.perf_counter() - began
-        return Batch(gradient, parameters, layers.peak, trace, waited)
+        parameters = parameters - self._problem.learning_rate * gradient
+        loss = layers.loss / run.micro_batches
+        return Batch(parameters, loss, layers.peak, trace, me.attempt)
 
-    def _feed(self, number: int, batch: Data, micro_batches: int) -> None:
-        """Put the images into the first stage's own inbox, and the digits into the last stage's."""
-        size = len(batch) // micro_batches
-        for m in range(micro_batches):
-            part = batch[m * size : (m + 1) * size]
+    def _feed(self, number: int, step: int, micro_batches: int) -> None:
+        """Put the inputs into the first stage's own inbox, and the targets into the last stage's."""
+        if self._before is not None and self._after is not None:
+            return
+        for m, part in enumerate(self._problem.batch(step).parts(micro_batches)):
             if self._before is None:
                 self._inbox.put(("forward", number, m), (None, part.inputs))
             if self._after is None:
                 self._inbox.put(("backward", number, m), (None, part))
-
-
-def is_victim() -> bool:
-    """True if this is the third of four stages, in its first attempt: that one is killed."""
-    me = lp.current()
-    return (me.replica_index, me.attempt) == (2, 1)

@@ -6,58 +6,48 @@ stage 0 ───────────── stage 1 ×2 ──────�
                     each other's gradients
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import launchpad as lp
-from examples._shared import networks
-from examples._shared.data import Array, Data
-from examples.systems.pipedream.algorithm import STASHING, Layers, Plan, cut
-from examples.systems.pipedream.profiler import profile
+from examples._shared.problem import Problem
+from examples._shared.profiler import profile
+from examples.systems.pipedream.algorithm import Layers, Plan, cut
 from examples.systems.pipedream.stage import Stage
 
-WIDTHS = (64, 64, 192, 192, 192, 10)  # two of the five layers are most of the work
-RATE = 0.05
-KILLED_AT = 30
 
-
-class KilledStage(Stage):
-    """A stage that is killed once, when minibatch `KILLED_AT` comes back to it."""
-
-    def _backward(self, minibatch: int, gradient: Array | None) -> None:
-        if minibatch == KILLED_AT and lp.current().attempt == 1:
-            lp.testing.crash()
-        super()._backward(minibatch, gradient)
-
-
-def make_profiling(batch: Data) -> lp.Program:
+def make_profiling(problem: Problem) -> lp.Program:
     """Return the program that profiles the layers: one worker, whose result is the profile."""
     program = lp.Program("profile")
-    program.add_node(lp.PyNode(profile, WIDTHS, batch.inputs), label="profiler")
+    program.add_node(lp.PyNode(profile, problem.network, problem.batch(0).inputs), label="profiler")
     return program
 
 
-def add_pipeline(
-    program: lp.Program,
-    label: str,
-    plan: Plan,
-    digits: Data,
-    minibatches: int,
-    rule: str = STASHING,
-    is_killed: bool = False,
-) -> None:
-    """Add a group with the workers of a plan, one of which may be killed, in stage 1."""
-    layers = sum(part.layers for part in plan)
-    if layers != len(WIDTHS) - 1:
-        raise ValueError(f"a plan for {layers} layers; the network has {len(WIDTHS) - 1}")
-    places = [(k, replica) for k, part in enumerate(plan) for replica in range(part.replicas)]
-    kinds = {1: KilledStage} if is_killed else {}
-    nodes = [lp.CourierNode(kinds.get(k, Stage)) for k, _ in places]
-    workers = [node.create_handle() for node in nodes]
-    parts = cut(WIDTHS, plan, networks.first_parameters(WIDTHS))
-    with program.group(label, restart=lp.RestartPolicy(scope="group"), serves_until="group"):
-        for node, (k, replica) in zip(nodes, places, strict=True):
-            widths, weights = parts[k]
-            own = Layers(widths, k == len(plan) - 1, rule, RATE, {0: weights})
-            mine = range(replica, minibatches, plan[k].replicas)
-            # Only the workers at the ends of the pipeline see the digits.
-            own_digits = digits if k in (0, len(plan) - 1) else digits[:0]
-            node.configure(plan, k, mine, own, own_digits, workers)
-            program.add_node(node)
+def make_program(problem: Problem, plans: Mapping[str, Plan]) -> lp.Program:
+    """Return the program with a group of workers for each plan. In a group "killed", stage 1 is killed."""
+    program = lp.Program("pipedream")
+    for name, plan in plans.items():
+        n_planned = sum(part.layers for part in plan)
+        n_layers = len(problem.network.sizes)
+        if n_planned != n_layers:
+            raise ValueError(f"a plan for {n_planned} layers; the network has {n_layers}")
+        for _, n in plan:
+            if problem.steps % n:
+                raise ValueError(f"{problem.steps} minibatches aren't whole rounds of {n} replicas")
+        parts = cut(problem.network, plan, problem.first_parameters)
+        nodes = [[lp.CourierNode(Stage) for _ in range(part.replicas)] for part in plan]
+        workers = [node.create_handle() for of_stage in nodes for node in of_stage]
+        with program.group(name, restart=lp.RestartPolicy(scope="group"), serves_until="group"):
+            begin = 0
+            for k, part in enumerate(plan):
+                network = problem.network.part(begin, begin + part.layers)
+                begin += part.layers
+                # Only the workers at the ends of the pipeline see the data.
+                training = problem.training if k in (0, len(plan) - 1) else problem.training[:0]
+                own = replace(problem, network=network, training=training)
+                layers = Layers(network, k, {0: parts[k]})
+                killed_at = problem.steps // 2 if (name, k) == ("killed", 1) else None
+                for node in nodes[k]:
+                    node.configure(own, plan, layers, workers, killed_at)
+                    program.add_node(node)
+    return program

@@ -11,21 +11,17 @@ from typing import Any
 import numpy as np
 
 import launchpad as lp
-from examples._shared import networks
-from examples._shared.data import Array, Data
+from examples._shared.data import Array
 from examples._shared.logical_time import Event
-from examples.systems.pipedream.algorithm import (
-    BACKWARD,
-    FORWARD,
-    Layers,
-    Plan,
-    in_flight,
-    schedule,
-)
+from examples._shared.problem import Problem
+from examples.systems.pipedream.algorithm import Layers, Plan, in_flight, schedule
 
-AVERAGE = "average"
-BATCH = 32
-SAVE_EVERY = 12  # minibatches: whole rounds for 1 to 4 replicas, and more than are in flight
+Workers = Sequence["lp.CourierClient[Stage]"]
+
+
+def parameters_of(workers: Sequence[Layers]) -> Array:
+    """Return the parameters of the network, from the results of all workers."""
+    return np.concatenate(list({layers.stage: layers.weights for layers in workers}.values()))
 
 
 def worker_of(plan: Plan, stage: int, minibatch: int) -> int | None:
@@ -37,25 +33,23 @@ def worker_of(plan: Plan, stage: int, minibatch: int) -> int | None:
 
 
 class Stage:
-    """One replica of a stage of the plan; `mine` are its minibatches."""
+    """One replica of a stage of the plan. Its network has only the layers of this stage."""
 
     def __init__(
-        self,
-        plan: Plan,
-        stage: int,
-        mine: range,
-        layers: Layers,
-        digits: Data,
-        workers: Sequence["lp.CourierClient[Stage]"],
+        self, problem: Problem, plan: Plan, layers: Layers, workers: Workers, killed_at: int | None
     ) -> None:
+        self._problem = problem
         self._plan = plan
-        self._stage = stage
-        self._mine = mine
         self._layers = layers
-        self._digits = digits
+        replica = lp.current().replica_index - sum(n for _, n in plan[: layers.stage])
+        self._mine = range(replica, problem.steps, plan[layers.stage].replicas)
         self._workers = workers
+        self._killed_at = killed_at
         self._inbox = lp.Inbox[tuple[str, int], Any]()
         self._saved = max(lp.current().saved_versions(), default=0)
+        # Whole rounds of all replicas, and more minibatches than are in flight.
+        rounds = math.lcm(*(part.replicas for part in plan))
+        self._save_every = rounds * math.ceil(12 / rounds)
 
     @lp.idempotent  # a value that comes twice is the same both times
     def put(self, key: tuple[str, int], value: object) -> None:
@@ -66,50 +60,57 @@ class Stage:
         """Return the number of minibatches in the newest state that was saved before this worker started."""
         return self._saved
 
-    def run(self) -> tuple[Layers, int, list[Event]]:
-        """Train from the point that all workers have saved. Return the layers, the attempt, and the trace."""
-        me = lp.current()
-        events = []
+    def run(self) -> Layers:
+        """Train from the minibatch that all workers have saved."""
         n_done = min(lp.broadcast(self._workers).saved())
-        self._layers = me.load(version=n_done) if n_done else self._layers
+        if n_done:
+            self._layers = lp.current().load(version=n_done)
+            self._layers.n_resumed = n_done
         for minibatch in self._layers.in_flight:
             self._send_outputs(minibatch)  # the next stage may have saved itself before these came
-        depth = in_flight(self._plan, self._stage)
+        stage = self._layers.stage
+        depth = in_flight(self._plan, stage)
         for kind, minibatch in schedule(self._mine, depth, n_done // self._mine.step):
-            source = self._stage - 1 if kind == FORWARD else self._stage + 1
+            source = stage - 1 if kind == "forward" else stage + 1
             sender = worker_of(self._plan, source, minibatch)
-            received = None if sender is None else self._inbox.take((kind, minibatch))
-            events.append(Event(kind, minibatch, sender))
-            if kind == FORWARD:
-                inputs = received or (self._digits.batch(minibatch, BATCH).inputs, math.inf)
-                self._layers.forward(minibatch, *inputs)
+            received: Any = None if sender is None else self._inbox.take((kind, minibatch))
+            self._layers.trace.append(Event(kind, minibatch, sender))
+            if kind == "forward":
+                inputs = self._problem.batch(minibatch).inputs if sender is None else received
+                self._layers.forward(minibatch, inputs)
                 self._send_outputs(minibatch)
             else:
                 self._backward(minibatch, received)
-        return self._layers, me.attempt, events
+        return self._layers
 
     def _send_outputs(self, minibatch: int) -> None:
-        version, values = self._layers.in_flight[minibatch]
-        self._send(self._stage + 1, minibatch, (FORWARD, minibatch), (values[-1], version))
+        outputs = self._layers.in_flight[minibatch][1][-1]
+        self._send(self._layers.stage + 1, minibatch, ("forward", minibatch), outputs)
 
     def _backward(self, minibatch: int, gradient: Array | None) -> None:
+        if minibatch == self._killed_at and lp.current().attempt == 1:
+            lp.testing.crash()
+        layers = self._layers
         if gradient is None:
-            scores = self._layers.in_flight[minibatch][1][-1]
-            gradient = networks.cross_entropy(scores, self._digits.batch(minibatch, BATCH))[1]
-        gradient, own = self._layers.backward(minibatch, gradient)
-        self._send(self._stage - 1, minibatch, (BACKWARD, minibatch), gradient)
+            outputs = layers.in_flight[minibatch][1][-1]
+            batch = self._problem.batch(minibatch)
+            loss, gradient = self._problem.loss_function(outputs, batch)
+            layers.losses.append(loss)
+        gradient, own = layers.backward(minibatch, gradient)
+        self._send(layers.stage - 1, minibatch, ("backward", minibatch), gradient)
         first = minibatch - self._mine.start
         turns = range(first, first + self._mine.step)
         for turn in turns:
-            if turn != minibatch:
-                self._send(self._stage, turn, (AVERAGE, minibatch), own)
-        self._inbox.put((AVERAGE, minibatch), own)
-        gradients = [self._inbox.take((AVERAGE, turn)) for turn in turns]
-        self._layers.update(np.mean(gradients, axis=0), version=turns.stop)
-        if turns.stop % SAVE_EVERY == 0:
-            lp.current().save(self._layers, version=turns.stop)
+            self._send(layers.stage, turn, ("average", minibatch), own)
+        gradients = [self._inbox.take(("average", turn)) for turn in turns]
+        change = -self._problem.learning_rate * np.mean(gradients, axis=0)
+        layers.update(change, version=turns.stop)
+        if turns.stop % self._save_every == 0:
+            lp.current().save(layers, version=turns.stop)
 
     def _send(self, stage: int, turn: int, key: tuple[str, int], value: object) -> None:
         receiver = worker_of(self._plan, stage, turn)
-        if receiver is not None:
+        if receiver == lp.current().replica_index:
+            self._inbox.put(key, value)
+        elif receiver is not None:
             self._workers[receiver].put(key, value)

@@ -2,77 +2,86 @@
 
 import json
 import tempfile
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from absl import app, flags
 
 import launchpad as lp
-from examples._shared.checks import QUICK, done
-from examples._shared.data import Array, Data
-from examples._shared.digits import load
+from examples._shared import checks, digits, pictures
+from examples._shared.data import Array
+from examples._shared.networks import Dense
+from examples._shared.problem import Problem
 from examples.systems.zero import claims, oracle
-from examples.systems.zero.algorithm import STAGES
-from examples.systems.zero.program import Rank, make_program, resume, train
+from examples.systems.zero.program import make_program
 
-VOLUME = flags.DEFINE_string("volume", "", "On Kubernetes: where shards are saved, as JSON.")
-TORCH = flags.DEFINE_bool("torch", False, "Compare torch's own; as processes.")
-RANKS = 4
-FEWER = 2
+RANKS = flags.DEFINE_integer("ranks", 4, "How many ranks; half of them resume.", 2)
+MICRO_BATCHES = flags.DEFINE_integer("micro_batches", 2, "Those of a batch; also 1 is tried.", 1)
+STEPS = flags.DEFINE_integer("steps", None, "By default 40, or 4 if quick.", 4)
+VOLUME = flags.DEFINE_string("volume", "", "On Kubernetes: where state is saved, as JSON.")
 
 
 def main(_: list[str]) -> None:
-    """Train in one process, and with ZeRO or torch's counterparts of it, and compare."""
-    digits = load()[0]
-    steps = 4 if QUICK.value else 40
-    alone = oracle.train(digits, steps).layers
-    if TORCH.value:
-        from examples.systems.zero import torch_ranks
-
-        torch_ranks.compare(digits, steps, np.concatenate(alone))
-    else:
-        claims.check_few_lines_differ(oracle.train, train)
-        undisturbed = compare_stages(digits, steps, alone)
-        with tempfile.TemporaryDirectory() as folder:
-            compare_resumed(digits, steps, undisturbed, folder)
-    done()
-
-
-def compare_stages(digits: Data, steps: int, alone: list[Array]) -> Array:
-    """Check each stage. Return the weights that the last one has reached."""
-    sizes = [len(layer) for layer in alone]
-    reached = alone
-    with lp.launch(make_program(RANKS, Rank, digits)) as running:
-        ranks = lp.broadcast(running.clients("rank"))
-        counted = [bytes_of(running)]
-        for stage in range(len(STAGES)):
-            memory = ranks.train(stage, steps)
-            counted.append(bytes_of(running))
-            reached = ranks.weights()  # only the last stage sends anything for this
-            claim = f"{RANKS} ranks at stage {stage} learn what Adam does in one process"
-            claims.check_weights(claim, reached, np.concatenate(alone))
-            claims.check_memory(stage, memory, sizes)
-    claims.check_traffic(np.diff(counted) / (8 * sum(sizes) * RANKS * steps), RANKS)
-    return reached[0]
+    """Train at all stages. Kill a rank, and let fewer ranks go on. Compare with one process."""
+    training, held_out = digits.load()
+    steps = STEPS.value or (4 if checks.QUICK.value else 40)
+    network = Dense((64, 1024, 64, 10))
+    problem = Problem(training, network, 1, steps, slice_size=64, learning_rate=1e-3)
+    parameters = problem.first_parameters
+    for n in sorted({1, MICRO_BATCHES.value}):
+        checks.phase(f"{RANKS.value} ranks at each stage; micro-batches: {n}")
+        parameters = compare_stages(problem, RANKS.value, n)
+    checks.phase(f"{RANKS.value} ranks, of which one is killed; then half as many go on")
+    with tempfile.TemporaryDirectory() as folder:
+        compare_resumed(problem, RANKS.value, MICRO_BATCHES.value, parameters, folder)
+    losses = [problem.loss(each, steps) for each in (problem.first_parameters, parameters)]
+    accuracy = problem.accuracy(parameters, held_out)
+    print(f"loss {losses[0]:.3f}, after {steps} steps {losses[1]:.3f}; accuracy {accuracy:.3f}")
+    checks.done()
 
 
-def bytes_of(running: lp.Running) -> int:
-    """Return how many bytes have gone from rank to rank, in arguments and results of calls."""
-    edges = running.edges(timeout_s=60).total(caller="rank", server="rank")
-    if not edges.is_exact:
-        raise TimeoutError("a rank has not said within a minute what it has counted")
-    return edges.bytes_sent + edges.bytes_received
+def compare_stages(problem: Problem, ranks: int, n: int) -> Array:
+    """Check each stage. Return the parameters of the last one."""
+    running = lp.launch(make_program(problem, ranks, n, range(4)))
+    running.wait()
+    size = sum(problem.network.sizes)
+    kept = {}
+    shares = []
+    parameters = problem.first_parameters
+    for stage in range(4):
+        trained = running.results(f"stage-{stage}")
+        parameters = trained[0].parameters
+        expected = oracle.expected(problem, n, stage >= 2, lambda _: ranks)
+        claim = f"{ranks} ranks at stage {stage} learn what one process does, micro-batches: {n}"
+        claims.check_parameters(claim, trained, expected)
+        claims.check_memory(stage, trained, problem.network.sizes)
+        kept[f"stage {stage}"] = sum(trained[0].kept) / size
+        edges = running.edges().total(caller=f"stage-{stage}", server=f"stage-{stage}")
+        n_bytes = edges.bytes_sent + edges.bytes_received
+        if stage == 3:
+            n_bytes -= 2 * size * (ranks - 1)  # the result is gathered once
+        shares.append(n_bytes / (2 * size * ranks * problem.steps))
+    claims.check_traffic(np.array(shares), ranks, n)
+    if n == 1:
+        pictures.bars("Memory of a rank", "bytes per parameter", kept)
+    return parameters
 
 
-def compare_resumed(digits: Data, steps: int, undisturbed: Array, folder: str) -> None:
-    """Check a run with a kill. Then check that fewer ranks can go on from the shards that it has saved."""
+def compare_resumed(problem: Problem, ranks: int, n: int, undisturbed: Array, folder: str) -> None:
+    """Check a run with a kill. Then check that fewer ranks can go on from what it has saved."""
     place: dict[str, Any] = {"state": folder}
     if VOLUME.value:
         place = {"state": "zero", "state_volume": json.loads(VOLUME.value)}
-    ranks = lp.run(make_program(RANKS, resume, digits, steps, 1), **place)["rank"]
-    claims.check_kill(ranks, undisturbed)
-    ranks = lp.run(make_program(FEWER, resume, digits, steps), **place)["rank"]
-    claims.check_fewer(ranks, RANKS, undisturbed)
+    half = problem.steps // 2
+    program = make_program(problem, ranks, n, save_every=half, victim=1)
+    claims.check_kill(lp.run(program, **place)["stage-3"], undisturbed)
+    few = ranks // 2
+    longer = replace(problem, steps=problem.steps + half)
+    trained = lp.run(make_program(longer, few, n, save_every=half), **place)["stage-3"]
+    expected = oracle.expected(longer, n, True, lambda step: ranks if step < problem.steps else few)
+    claim = f"{few} ranks go on from what {ranks} have saved, and learn what one process does"
+    claims.check_parameters(claim, trained, expected)
 
 
 if __name__ == "__main__":

@@ -1,103 +1,145 @@
-"""ZeRO's stages. Each changes a little of the one before.
+"""ZeRO's stages. Each cuts more of what ranks would have copies of.
 
-each of N ranks keeps   parameters   gradients   Adam's state   and sends in a step
-stage 0                 Ψ            Ψ           2Ψ             2Ψ (N-1)/N
-stage 1                 Ψ            Ψ           2Ψ/N           2Ψ (N-1)/N
-stage 2                 Ψ            Ψ/N         2Ψ/N           2Ψ (N-1)/N
-stage 3                 Ψ/N          Ψ/N         2Ψ/N           3Ψ (N-1)/N
+bytes in each of N ranks   parameters   gradients   Adam's state   sent in a step, of one micro-batch
+stage 0                    2Ψ           2Ψ          12Ψ            4Ψ (N-1)/N
+stage 1                    2Ψ           2Ψ          12Ψ/N          4Ψ (N-1)/N
+stage 2                    2Ψ           2Ψ/N        12Ψ/N          4Ψ (N-1)/N
+stage 3                    2Ψ/N         2Ψ/N        12Ψ/N          6Ψ (N-1)/N
 """
 
+import weakref
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
+import launchpad as lp
+from examples._shared.bfloat16 import Half, to_float, to_half
 from examples._shared.data import Array
-from examples.systems.zero.adam import Adam
-from examples.systems.zero.group import Group
-from examples.systems.zero.parts import fill, padded, part
-from examples.systems.zero.transient import Transient
+from examples._shared.networks import layers_of
+from examples._shared.problem import Problem
+
+State = npt.NDArray[np.float32]
+DECAY = 0.9
+DECAY_OF_SQUARE = 0.999
+EPSILON = 1e-8
 
 
-class Stage0:
-    """Data parallelism: each rank keeps everything, and all-reduce averages the gradients."""
+def adam(state: State, gradient: Array, step: int, rate: float) -> None:
+    """Do a step of Adam, the first of which is 1. The state is a master copy of the parameters, and moments.
 
-    def __init__(self, group: Group, layers: list[Array]) -> None:
+    In bfloat16, a parameter would not change if 1/256 of it is more than the change.
+    """
+    master, mean, square = state.astype(np.float64)
+    mean = DECAY * mean + (1 - DECAY) * gradient
+    square = DECAY_OF_SQUARE * square + (1 - DECAY_OF_SQUARE) * gradient**2
+    direction = mean / (1 - DECAY**step)
+    scale = np.sqrt(square / (1 - DECAY_OF_SQUARE**step)) + EPSILON
+    state[:] = master - rate * direction / scale, mean, square
+
+
+def padded(values: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
+    """Append zeros to rows, so that they can be cut into n equal parts."""
+    return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % n)])
+
+
+def part(values: npt.NDArray[Any], rank: int, n: int) -> npt.NDArray[Any]:
+    """Return one of n parts of padded rows, as a view."""
+    return np.split(values, n, axis=-1)[rank]
+
+
+class Transient:
+    """A watch on arrays that should be dropped soon; `most` is the most numbers that existed at once."""
+
+    now = most = 0
+
+    def watch(self, array: Array) -> Array:
+        """Count the array as long as anything refers to it. Return it."""
+        self._add(array.size)
+        weakref.finalize(array, self._add, -array.size)
+        return array
+
+    def _add(self, size: int) -> None:
+        self.now += size
+        self.most = max(self.most, self.now)
+
+
+class Sharded:
+    """A model with Adam, of which each rank keeps a part. What it keeps and sends is bfloat16.
+
+    Args:
+        stage: What is cut: nothing at 0, Adam's state from 1, gradients from 2, parameters at 3.
+    """
+
+    def __init__(self, group: lp.Collective, problem: Problem, stage: int) -> None:
         self.group = group
-        self.sizes = [len(layer) for layer in layers]
+        self.stage = stage
+        self.rate = problem.learning_rate
+        self.sizes = problem.network.sizes
+        self.networks = [problem.network.part(i, i + 1) for i in range(len(self.sizes))]
         self.steps = 0
-        self.parameters = [self._kept(padded(layer, group.size)) for layer in layers]
-        self.gradients = [np.empty(0)] * len(layers)
-        self.adam = Adam(sum(map(len, self.own())))
-        self.gathered = Transient()
-        self.unscattered = Transient()
+        self.wide = Transient()
+        self.parameters: list[Half] = []
+        self.gradients: list[Half] = []
+        self.states: list[State] = []
+        for layer in layers_of(problem.network, problem.first_parameters):
+            whole = padded(layer, group.size)
+            own = part(whole, group.rank, group.size)
+            self.parameters.append(to_half(own if stage >= 3 else whole))
+            self.gradients.append(to_half(0 * (own if stage >= 2 else whole)))
+            master = own if stage >= 1 else whole
+            self.states.append(np.array([master, 0 * master, 0 * master], np.float32))
 
-    def layer(self, i: int) -> Array:
-        """Return a layer's parameters. Use them at once: they aren't kept."""
-        return self.parameters[i][: self.sizes[i]]
+    def forward(self, inputs: Array) -> list[Array]:
+        """Return the inputs, and the outputs of each layer."""
+        values = [inputs]
+        for i, network in enumerate(self.networks):
+            values.append(network.forward(self.layer(i), values[-1])[-1])
+        return values
 
-    def give(self, i: int, gradient: Array) -> None:
-        """Take a layer's gradient on this rank's examples."""
-        self.gradients[i] = padded(gradient, self.group.size)
+    def backward(self, values: list[Array], gradient: Array) -> None:
+        """Add the gradient of each layer to those of the micro-batches before."""
+        for i, network in reversed(list(enumerate(self.networks))):
+            gradient, own = network.backward(self.layer(i), values[i : i + 2], gradient)
+            new = to_half(padded(self.wide.watch(own), self.group.size))
+            del own
+            if self.stage >= 2:
+                (new,) = self._scattered([new])
+            self.gradients[i] = to_half(to_float(self.gradients[i]) + to_float(new))
 
     def update(self) -> None:
-        """Do a step of Adam, once all layers have their gradients."""
+        """Do a step of Adam with the gradients since the last one."""
         self.steps += 1
-        change = self.adam.change(np.concatenate(self._reduced()), self.steps)
-        self.write(np.concatenate(self.own()) + change)
+        gradients = self.gradients if self.stage >= 2 else self._scattered(self.gradients)
+        if self.stage == 0:
+            gradients = self._gathered(gradients)
+        for state, gradient in zip(self.states, gradients, strict=True):
+            adam(state, to_float(gradient).astype(np.float64), self.steps, self.rate)
+        self.write()
+        for gradient in self.gradients:
+            gradient[:] = 0
 
-    def own(self) -> list[Array]:
-        """Return the part of each layer that this rank updates. Writing to it changes the parameters."""
-        return self.parameters
-
-    def write(self, new: Array) -> None:
-        """Set the part that this rank updates. The other ranks call this at the same time."""
-        fill(self.own(), new)
-
-    def _kept(self, layer: Array) -> Array:
-        return layer
-
-    def _reduced(self) -> list[Array]:
-        self.gradients = self.group.all_reduce(self.gradients, op="mean")
-        return self.gradients
-
-
-class Stage1(Stage0):
-    """Each rank has Adam's state for its part only. It updates that part; then all gather the parts."""
-
-    def own(self) -> list[Array]:
-        return [part(layer, self.group.rank, self.group.size) for layer in self.parameters]
-
-    def write(self, new: Array) -> None:
-        super().write(new)
-        for rank, theirs in enumerate(self.group.all_gather(self.own())):
-            for layer, values in zip(self.parameters, theirs, strict=True):
-                part(layer, rank, self.group.size)[:] = values
-
-    def _reduced(self) -> list[Array]:
-        return self.group.reduce_scatter(self.gradients, op="mean")
-
-
-class Stage2(Stage1):
-    """Each layer's gradient is reduced as soon as backward has made it, and a rank keeps only its part."""
-
-    def give(self, i: int, gradient: Array) -> None:
-        padded_gradient = padded(self.unscattered.watch(gradient), self.group.size)
-        (self.gradients[i],) = self.group.reduce_scatter([padded_gradient], op="mean")
-
-    def _reduced(self) -> list[Array]:
-        return self.gradients
-
-
-class Stage3(Stage2):
-    """Each rank has its part of the parameters only. It gathers a layer to use it, and drops it then."""
-
-    own = Stage0.own
-    write = Stage0.write  # other ranks have no copies that would need the new values
+    def write(self) -> None:
+        """Round the master copies to parameters. All ranks do it at the same time."""
+        self.parameters = [to_half(state[0]) for state in self.states]
+        if self.stage in (1, 2):
+            self.parameters = self._gathered(self.parameters)
 
     def layer(self, i: int) -> Array:
-        parts = [of_rank[0] for of_rank in self.group.all_gather([self.parameters[i]])]
-        return self.gathered.watch(np.concatenate(parts))[: self.sizes[i]]
+        """Return a layer's parameters for arithmetic. Use them at once: they aren't kept."""
+        whole = self.parameters[i]
+        if self.stage >= 3:
+            (whole,) = self._gathered([whole])
+        return self.wide.watch(to_float(whole)[: self.sizes[i]].astype(np.float64))
 
-    def _kept(self, layer: Array) -> Array:
-        return part(layer, self.group.rank, self.group.size).copy()
+    def _gathered(self, layers: list[Half]) -> list[Half]:
+        """Return whole layers, of which each rank has a part."""
+        ranks = self.group.all_gather(layers)
+        return [np.concatenate(parts) for parts in zip(*ranks, strict=True)]
 
-
-STAGES = Stage0, Stage1, Stage2, Stage3
+    def _scattered(self, layers: list[Half]) -> list[Half]:
+        """Return this rank's part of the mean over all ranks: a reduce-scatter, with sums in float64."""
+        n = self.group.size
+        ranks = self.group.all_to_all([[part(each, r, n) for each in layers] for r in range(n)])
+        by_layer = [np.stack([to_float(each) for each in own]) for own in zip(*ranks, strict=True)]
+        return [to_half(rows.mean(axis=0, dtype=np.float64)) for rows in by_layer]

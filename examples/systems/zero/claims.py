@@ -1,80 +1,57 @@
 """Checks of the paper's claims."""
 
-import difflib
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from examples._shared.checks import check
 from examples._shared.data import Array
-from examples.systems.zero.memory import Memory
-from examples.systems.zero.program import SAVED_AT, Resumed
+from examples.systems.zero.rank import Trained
 
-KEPT = (("Ψ", "Ψ", "2Ψ"), ("Ψ", "Ψ", "2Ψ/N"), ("Ψ", "Ψ/N", "2Ψ/N"), ("Ψ/N", "Ψ/N", "2Ψ/N"))
-"""By stage: parameters, gradients, Adam's state."""
-
-TOLERANCE = 1e-12
+KEPT = ("2Ψ 2Ψ 12Ψ", "2Ψ 2Ψ 12Ψ/N", "2Ψ 2Ψ/N 12Ψ/N", "2Ψ/N 2Ψ/N 12Ψ/N")
+"""By stage: the bytes of parameters, gradients, Adam's state."""
 
 
-def check_weights(claim: str, ranks: Sequence[Array], expected: Array) -> None:
-    """Check that all ranks have reached the expected parameters."""
-    worst = float(np.abs(np.stack(ranks) - expected).max())
-    check(worst <= TOLERANCE, claim, f"the largest difference is {worst:.0e}")
+def check_parameters(claim: str, ranks: Sequence[Trained], expected: Array) -> None:
+    """Check that all ranks have the expected parameters, of which a few may have been rounded otherwise."""
+    differ = max(int((rank.parameters != expected).sum()) for rank in ranks)
+    measured = f"{differ} of {len(expected):,} parameters differ"
+    check(differ <= len(expected) / 1000, claim, measured)
 
 
-def check_memory(stage: int, ranks: Sequence[Memory], layers: Sequence[int]) -> None:
-    """Check that each rank keeps what the table says, and has one layer at a time of the rest."""
+def check_memory(stage: int, ranks: Sequence[Trained], layers: Sequence[int]) -> None:
+    """Check that each rank keeps what the table says, and has one layer at a time for arithmetic."""
     n = len(ranks)
     size = sum(layer + -layer % n for layer in layers)  # with the zeros that are added
-    units = {"Ψ": size, "2Ψ": 2 * size, "Ψ/N": size // n, "2Ψ/N": 2 * size // n}
-    sizes = tuple(units[unit] for unit in KEPT[stage])
-    one_layer = (max(layers) * (stage >= 3), max(layers) * (stage >= 2))
+    units = {"2Ψ": 2 * size, "12Ψ": 12 * size, "2Ψ/N": 2 * size // n, "12Ψ/N": 12 * size // n}
+    parameters, gradients, state = KEPT[stage].split()
+    sizes = (units[parameters], units[gradients], units[state])
     check(
-        all(rank == sizes + one_layer for rank in ranks),
-        "each of {} ranks at stage {} keeps {} parameters, {} gradients and {} of Adam's state, and at most"
-        " one layer of everything else at a time".format(n, stage, *KEPT[stage]),
-        "{:,} parameters, {:,} gradients, {:,} of Adam's state; at a time {:,} other parameters and {:,}"
-        " other gradients".format(*ranks[0]),
+        all(rank.kept == sizes and rank.wide <= max(layers) for rank in ranks),
+        f"each of {n} ranks at stage {stage} keeps {parameters} bytes of parameters, {gradients} of"
+        f" gradients and {state} of Adam's state, and one layer at a time for arithmetic",
+        "{:,}, {:,}, {:,}; {:,} numbers".format(*ranks[0].kept, ranks[0].wide),
     )
 
 
-def check_traffic(shares: Array, n: int) -> None:
-    """Check that all stages send as much as an all-reduce of the gradients, and the last 1.5 times that."""
+def check_traffic(shares: Array, ranks: int, n: int) -> None:
+    """Check the traffic of the stages, in units of 2Ψ bytes per rank and step, with n micro-batches."""
+    truth = [2, 2, n + 1, 3 * n]
+    of_n = f"N = {ranks} and micro-batches: {n}"
     check(
-        bool(np.allclose(shares / (2 * (n - 1) / n), [1, 1, 1, 1.5], rtol=0.01)),
-        f"stages 0, 1, 2, 3 send 1, 1, 1, 1.5 times 2Ψ(N-1)/N, N = {n}",
-        "a rank has sent " + ", ".join(f"{amount:.3f} Ψ" for amount in shares) + " in a step",
+        bool(np.allclose(shares * ranks / (ranks - 1), truth, rtol=0.03)),
+        f"stages 0, 1, 2, 3 send {', '.join(map(str, truth))} times 2Ψ(N-1)/N bytes, for {of_n}",
+        "a rank has sent " + ", ".join(f"{share:.3f}" for share in shares) + " times 2Ψ in a step",
     )
 
 
-def check_kill(ranks: Sequence[Resumed], undisturbed: Array) -> None:
-    """Check that the second generation went on from what was saved, to the same bits."""
+def check_kill(ranks: Sequence[Trained], undisturbed: Array) -> None:
+    """Check that the second generation went on from a checkpoint, to the same bits."""
+    began_at = ranks[0].began_at
     check(
-        all((rank.generation, rank.began_at) == (2, SAVED_AT) for rank in ranks)
-        and all(rank.weights.tobytes() == undisturbed.tobytes() for rank in ranks),
+        all((rank.generation, rank.began_at) == (2, began_at) for rank in ranks)
+        and began_at > 0
+        and all(rank.parameters.tobytes() == undisturbed.tobytes() for rank in ranks),
         "a rank that is killed changes no bit",
-        f"generation {ranks[0].generation} has gone on from step {ranks[0].began_at}",
+        f"generation {ranks[0].generation} has gone on from step {began_at}",
     )
-
-
-def check_fewer(ranks: Sequence[Resumed], saved_by: int, expected: Array) -> None:
-    """Check that fewer ranks went on from what was saved, to the same parameters."""
-    worst = float(np.abs(np.stack([rank.weights for rank in ranks]) - expected).max())
-    check(
-        worst <= TOLERANCE and all(rank.began_at == SAVED_AT for rank in ranks),
-        f"{len(ranks)} ranks go on from what {saved_by} have saved, and reach the same result",
-        f"from step {ranks[0].began_at}; the largest difference is {worst:.0e}",
-    )
-
-
-def check_few_lines_differ(
-    alone: Callable[..., object], sharded: Callable[..., object], at_most: int = 5
-) -> None:
-    """Check that few lines turn the user's function into ZeRO's, and print those lines."""
-    before, after = (inspect.getsource(function).splitlines() for function in (alone, sharded))
-    lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
-    print("\n".join(lines))
-    changed = max(sum(line[0] == sign for line in lines) for sign in "-+")
-    claim = f"training in one process becomes ZeRO with at most {at_most} new or changed lines"
-    check(changed <= at_most, claim, f"{changed}")

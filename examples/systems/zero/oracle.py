@@ -1,45 +1,54 @@
-"""The serial truth: the user's program in one process, with the textbook's Adam."""
+"""The numbers that ranks must arrive at, from one process."""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
 
 import numpy as np
 
-from examples._shared.data import Array, Data
-from examples._shared.networks import cross_entropy
-from examples.systems.zero.adam import DECAY, DECAY_OF_SQUARE, EPSILON, RATE
-from examples.systems.zero.model import BATCH, backward, first_layers, forward
+from examples._shared.data import Array
+from examples._shared.problem import Problem
+from examples.systems.zero.algorithm import DECAY, DECAY_OF_SQUARE, EPSILON
 
 
-class Alone:
-    """All parameters, all gradients and all of Adam's state."""
-
-    def __init__(self, layers: list[Array]) -> None:
-        self.steps = 0
-        self.layers = layers
-        self.gradients = [0 * layer for layer in layers]
-        self.m = [0 * layer for layer in layers]
-        self.v = [0 * layer for layer in layers]
-
-    def layer(self, i: int) -> Array:
-        return self.layers[i]
-
-    def give(self, i: int, gradient: Array) -> None:
-        self.gradients[i] = gradient
-
-    def update(self) -> None:
-        self.steps += 1
-        for i, g in enumerate(self.gradients):
-            m = self.m[i] = DECAY * self.m[i] + (1 - DECAY) * g
-            v = self.v[i] = DECAY_OF_SQUARE * self.v[i] + (1 - DECAY_OF_SQUARE) * g**2
-            m = m / (1 - DECAY**self.steps)
-            v = v / (1 - DECAY_OF_SQUARE**self.steps)
-            self.layers[i] -= RATE * m / (np.sqrt(v) + EPSILON)
+def rounded(values: Any) -> Array:
+    """Round to 8 significant bits, half to even: to bfloat16."""
+    mantissa, exponent = np.frexp(np.float32(values).astype(np.float64))
+    nearest: Array = np.ldexp(np.rint(mantissa * 256), exponent - 8)
+    return nearest
 
 
-def train(digits: Data, steps: int) -> Alone:
-    """Train; what is returned has the parameters."""
-    store = Alone(first_layers())
-    while store.steps < steps:
-        batch = digits.batch(store.steps, BATCH)
-        values = forward(store, batch.inputs)
-        backward(store, values, cross_entropy(values[-1], batch)[1])
-        store.update()
-    return store
+def added(gradients: Any) -> Array:
+    """Add up gradients, one after the other."""
+    return reduce(lambda total, gradient: rounded(total + gradient), gradients)
+
+
+def expected(problem: Problem, n: int, at_once: bool, ranks: Callable[[int], int]) -> Array:
+    """Return the parameters that ranks arrive at, which round to bfloat16 what they keep and send.
+
+    Args:
+        at_once: True if gradients of each micro-batch are reduced, as from stage 2 on.
+        ranks: How many ranks do a step. Steps count from 0.
+    """
+    master = np.float32(problem.first_parameters)
+    m = v = 0 * master
+    for step in range(problem.steps):
+        gradients = []  # by rank and micro-batch
+        for own in problem.batch(step).parts(ranks(step)):
+            pairs = [problem.loss_and_gradient(rounded(master), rows) for rows in own.parts(n)]
+            gradients.append([rounded(gradient / n) for _, gradient in pairs])
+        if at_once:
+            g = added(
+                rounded(np.mean(of_ranks, axis=0)) for of_ranks in zip(*gradients, strict=True)
+            )
+        else:
+            g = rounded(np.mean([added(of_rank) for of_rank in gradients], axis=0))
+        exact_m = DECAY * m.astype(float) + (1 - DECAY) * g
+        exact_v = DECAY_OF_SQUARE * v.astype(float) + (1 - DECAY_OF_SQUARE) * g**2
+        unbiased_m = exact_m / (1 - DECAY ** (step + 1))
+        unbiased_v = exact_v / (1 - DECAY_OF_SQUARE ** (step + 1))
+        change = -problem.learning_rate * unbiased_m / (np.sqrt(unbiased_v) + EPSILON)
+        master = np.float32(master + change)
+        m = np.float32(exact_m)
+        v = np.float32(exact_v)
+    return rounded(master)

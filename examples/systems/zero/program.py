@@ -2,91 +2,39 @@
 
 rank-0 ◀── parts ──▶ rank-1 ◀── parts ──▶ … rank-n    each with each
    │                    │                     │
-   └──────shard──▶ group_dir ◀──shard─────────┘       read by the next generation, or launch
+   └──────state──▶ group_dir ◀──state─────────┘       read by the next generation, or launch
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
-import numpy as np
+from collections.abc import Sequence
 
 import launchpad as lp
-from examples._shared.data import Array, Data
-from examples._shared.networks import cross_entropy
-from examples.systems.zero import checkpoint
-from examples.systems.zero.algorithm import STAGES, Stage0
-from examples.systems.zero.memory import Memory, memory_of
-from examples.systems.zero.model import BATCH, backward, first_layers, forward
-
-SAVED_AT = 2  # after this step
-KILLED_AT = 3  # after this step
-Callback = Callable[[Stage0], None]
+from examples._shared.problem import Problem
+from examples.systems.zero.rank import run
 
 
-def train(group: lp.Collective, digits: Data, steps: int, stage: int, then: Callback) -> Stage0:
-    """Train; what is returned has the parameters."""
-    store = STAGES[stage](group, first_layers())
-    then(store)
-    while store.steps < steps:
-        batch = digits.batch(store.steps, BATCH)[group.rank :: group.size]
-        values = forward(store, batch.inputs)
-        backward(store, values, cross_entropy(values[-1], batch)[1])
-        store.update()
-        then(store)
-    return store
+def make_program(
+    problem: Problem,
+    ranks: int,
+    micro_batches: int = 1,
+    stages: Sequence[int] = (3,),
+    save_every: int = 0,
+    victim: int | None = None,
+) -> lp.Program:
+    """Return a graph with a group of ranks for each stage. If one dies, its group is started again.
 
-
-def weights(store: Stage0) -> Array:
-    """Return all parameters, as the next step would use them."""
-    return np.concatenate([store.layer(i) for i in range(len(store.sizes))])
-
-
-class Rank:
-    """A rank. It trains at the stages that the script asks for, one after the other."""
-
-    def __init__(self, group: lp.Collective, digits: Data) -> None:
-        self._group = group
-        self._digits = digits
-
-    def train(self, stage: int, steps: int) -> Memory:
-        """Train from the beginning."""
-        self._store = train(self._group, self._digits, steps, stage, lambda _: None)
-        return memory_of(self._store)
-
-    def weights(self) -> Array:
-        """Return all parameters that this rank has reached."""
-        return weights(self._store)
-
-
-class Resumed(NamedTuple):
-    """The result of a rank, with its generation and the step at which it began."""
-
-    weights: Array
-    generation: int
-    began_at: int
-
-
-def resume(group: lp.Collective, digits: Data, steps: int, victim: int = -1) -> Resumed:
-    """Train at stage 3, from a checkpoint if there is one. The victim is killed once."""
-    began_at: list[int] = []
-
-    def then(store: Stage0) -> None:
-        if not began_at:
-            checkpoint.load(lp.current().group_dir, store, SAVED_AT)
-            began_at.append(store.steps)
-        elif store.steps == SAVED_AT:
-            checkpoint.save(lp.current().group_dir, store)
-        elif store.steps == KILLED_AT and group.rank == victim and group.generation == 1:
-            lp.testing.crash()
-
-    store = train(group, digits, steps, 3, then)
-    return Resumed(weights(store), group.generation, began_at[0])
-
-
-def make_program(n: int, function: Callable[..., object], *args: object) -> lp.Program:
-    """Return a graph of n ranks. If one dies, all are started again together."""
+    Args:
+        save_every: The steps from checkpoint to checkpoint; 0 for none.
+        victim: A rank that is killed once, after the first checkpoint.
+    """
+    n_rows = len(problem.batch(0))
+    if n_rows % (ranks * micro_batches):
+        parts = f"{ranks} ranks with {micro_batches} micro-batches of one size"
+        raise ValueError(f"a batch of {n_rows} rows can't be cut for {parts}")
     program = lp.Program("zero")
-    with program.group("rank", restart=lp.RestartPolicy(scope="group"), preload=[__name__]):
-        for _ in range(n):
-            program.add_node(lp.CollectiveNode(function, *args))
+    again = lp.RestartPolicy(scope="group")
+    for stage in stages:
+        with program.group(f"stage-{stage}", restart=again, preload=["examples.systems.zero.rank"]):
+            for _ in range(ranks):
+                arguments = (problem, micro_batches, stage, save_every, victim)
+                program.add_node(lp.CollectiveNode(run, *arguments))
     return program

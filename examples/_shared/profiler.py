@@ -1,15 +1,13 @@
-"""The profiler: it measures the cost of each layer, on one machine."""
+"""The profiler: it measures the costs of a network's layers, on one machine."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import threadpoolctl
 
-from examples._shared import networks
 from examples._shared.data import Array
-from examples._shared.networks import Widths
+from examples._shared.networks import Network, layers_of
 
 
 @dataclass(frozen=True)
@@ -21,23 +19,22 @@ class Profile:
     weights: Sequence[float]
 
 
-def profile(widths: Widths, inputs: Array, repeats: int = 50) -> Profile:
+def profile(network: Network, inputs: Array, repeats: int = 50) -> Profile:
     """Run each layer alone, and take the shortest of its times: other processes can only add to it."""
-    threadpoolctl.threadpool_limits(
-        1
-    )  # on a busy machine several threads would wait for each other
+    # On a busy machine, several threads would wait for each other.
+    threadpoolctl.threadpool_limits(1)
     seconds = []
     outputs = []
     weights = []
-    for own in pairwise(widths):
-        parameters = networks.first_parameters(own)
+    for i, parameters in enumerate(layers_of(network, network.first_parameters())):
+        layer = network.part(i, i + 1)
         times = []
         for _ in range(repeats):
             began = time.perf_counter()
-            values = networks.forward(own, parameters, inputs, is_last=False)
-            networks.backward(own, parameters, values, values[-1], is_last=False)
+            values = layer.forward(parameters, inputs)
+            layer.backward(parameters, values, values[-1])
             times.append(time.perf_counter() - began)
-        inputs = networks.forward(own, parameters, inputs, is_last=False)[-1]
+        inputs = layer.forward(parameters, inputs)[-1]
         seconds.append(min(times))
         outputs.append(inputs.nbytes)
         weights.append(parameters.nbytes)
