@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from examples._shared import networks
+from examples._shared.checks import check_few_lines_differ
 from examples._shared.data import Array
 from examples.systems.zero import checkpoint, claims
 from examples.systems.zero.algorithm import STAGES
@@ -135,5 +136,5 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         lambda: claims.check_kill([good, begun_anew], alone),
         lambda: claims.check_kill([good, other_bits], alone),
         lambda: claims.check_fewer([begun_anew._replace(generation=1)], 4, alone),
-        lambda: claims.check_few_lines_differ(noise, train),
+        lambda: check_few_lines_differ("", 5, noise, train),
     )

@@ -1,8 +1,6 @@
 """Checks of the paper's claims."""
 
-import difflib
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -66,15 +64,3 @@ def check_fewer(ranks: Sequence[Resumed], saved_by: int, expected: Array) -> Non
         f"{len(ranks)} ranks go on from what {saved_by} have saved, and reach the same result",
         f"from step {ranks[0].began_at}; the largest difference is {worst:.0e}",
     )
-
-
-def check_few_lines_differ(
-    alone: Callable[..., object], sharded: Callable[..., object], at_most: int = 5
-) -> None:
-    """Check that few lines turn the user's function into ZeRO's, and print those lines."""
-    before, after = (inspect.getsource(function).splitlines() for function in (alone, sharded))
-    lines = [line for line in difflib.ndiff(before, after) if line[0] in "-+"]
-    print("\n".join(lines))
-    changed = max(sum(line[0] == sign for line in lines) for sign in "-+")
-    claim = f"training in one process becomes ZeRO with at most {at_most} new or changed lines"
-    check(changed <= at_most, claim, f"{changed}")
