@@ -12,7 +12,7 @@ import pytest
 from examples._shared.places import folder_of
 from tests.helpers import scripts
 
-SHOWN: list[str] = ["ps"]
+SHOWN: list[str] = ["angel", "ps", "tf_on_spark"]
 """The examples whose pages show both programs."""
 
 MOST_CHANGED = 15

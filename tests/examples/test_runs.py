@@ -127,12 +127,10 @@ def case(flags: str, claim: str, *marks: pytest.MarkDecorator) -> Any:
     [
         case("gpipe --torch", "torch's ScheduleGPipe has these gradients, too"),
         case("horovod --backend=gloo --torch", "4 ranks learn what torch's DistributedData"),
-        case("tf_on_spark --torch", "pyspark's TorchDistributor trains the same model, to 1e-12"),
         case("tf_replicator --torch", "batch norm over 4 replicas is that of torch"),
         case("zero --torch", "FSDP2 learns the same"),
         case("horovod --fp16", "in float16", pytest.mark.endurance),
         case("elephas --spark", "partitions of an RDD train the same model", pytest.mark.spark),
-        case("tf_on_spark --spark", "once per epoch: 1438 of 1438 rows", pytest.mark.spark),
     ],
 )
 def test_with_more_libraries_an_example_checks_more(
@@ -140,7 +138,7 @@ def test_with_more_libraries_an_example_checks_more(
 ) -> None:
     if "--torch" in flags:
         pytest.importorskip("torch")
-    if "--spark" in flags or "tf_on_spark" in flags:
+    if "--spark" in flags:
         sessions.skip_without_spark()
     name, *options = flags
 
