@@ -1,6 +1,9 @@
 """Checks of a paper's claims on what a program has computed. Each check prints a line: `ok …`."""
 
+import difflib
+import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from absl import flags
@@ -24,6 +27,17 @@ def check(ok: bool, claim: str, measured: str) -> None:
     if not ok:
         raise ArithmeticError(f"it should hold that {claim}; {measured}")
     _passed.append({"claim": claim, "measured": measured})
+
+
+def check_few_lines_differ(
+    claim: str, at_most: int, before: Callable[..., object], after: Callable[..., object]
+) -> None:
+    """Check that few lines turn one function into the other, and print those lines."""
+    sources = (inspect.getsource(function).splitlines() for function in (before, after))
+    lines = [line for line in difflib.ndiff(*sources) if line[0] in "-+"]
+    print("\n".join(lines))
+    changed = max(sum(line[0] == sign for line in lines) for sign in "-+")
+    check(changed <= at_most, f"{claim} with at most {at_most} new or changed lines", f"{changed}")
 
 
 def done() -> None:

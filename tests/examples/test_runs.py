@@ -122,11 +122,9 @@ def case(flags: str, claim: str, *marks: pytest.MarkDecorator) -> Any:
     ("flags", "claim"),
     [
         case("horovod --backend=gloo --torch", "4 ranks learn what torch's DistributedData"),
-        case("tf_on_spark --torch", "pyspark's TorchDistributor trains the same model, to 1e-12"),
         case("tf_replicator --jax", "4 devices of one process have the losses and parameters"),
         case("horovod --fp16", "in float16", pytest.mark.endurance),
         case("elephas --spark", "partitions of an RDD train the same model", pytest.mark.spark),
-        case("tf_on_spark --spark", "once per epoch: 1438 of 1438 rows", pytest.mark.spark),
     ],
 )
 def test_with_more_libraries_an_example_checks_more(
@@ -136,7 +134,7 @@ def test_with_more_libraries_an_example_checks_more(
         pytest.importorskip("torch")
     if "--jax" in flags:
         pytest.importorskip("jax")
-    if "--spark" in flags or "tf_on_spark" in flags:
+    if "--spark" in flags:
         sessions.skip_without_spark()
     name, *options = flags
 

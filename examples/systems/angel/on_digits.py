@@ -1,4 +1,4 @@
-"""Angel's methods on the problem that all systems share. Each gradient has all keys."""
+"""Angel's methods on a problem that all systems share. Each gradient has all keys."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from examples.systems.angel.program import make_program
 
 
 @dataclass(frozen=True)
-class ReadDigits(Task):
-    """The task of a worker: its slices of the batches."""
+class Slices(Task):
+    """The task of a worker: its slices of the batches of any problem."""
 
     problem: Problem
     worker: int
@@ -26,20 +26,25 @@ class ReadDigits(Task):
     def gradient(self, weights: Array, clock: int) -> Array:
         return self.problem.gradient(weights, clock, self.worker)
 
+    def first_weights(self) -> Array:
+        return self.problem.first_parameters
+
+
+def tasks_of(problem: Problem) -> list[Slices]:
+    """Return the tasks of all workers."""
+    size = len(problem.first_parameters)
+    how = size, problem.learning_rate, problem.steps, problem
+    return [Slices(*how, worker) for worker in range(problem.workers)]
+
 
 def train(problem: Problem, kill: bool, staleness: float = 1, group_size: int = 1) -> Learned:
     """Train with slack between workers, or groups of them. A shard may kill itself half-way."""
-    size = len(problem.first_parameters)
-    tasks = [
-        ReadDigits(size, problem.learning_rate, problem.steps, 0.0, problem, worker)
-        for worker in range(problem.workers)
-    ]
     kills = [problem.steps // 2] if kill else []
-    running = lp.launch(make_program(tasks, staleness, group_size, kills=kills))
+    running = lp.launch(make_program(tasks_of(problem), staleness, group_size, kills=kills))
     running.wait()
-    outcome = running.results("worker")[0].outcome
-    most = max(shard.staleness for shard in outcome.shards)
-    return Learned(outcome.weights.values, most, running.edges())
+    trained = running.results("worker")[0]
+    most = max(shard.staleness for shard in trained.shards)
+    return Learned(trained.weights, most, running.edges())
 
 
 METHODS: dict[str, Callable[[Problem, bool], Learned]] = {

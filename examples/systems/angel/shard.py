@@ -25,7 +25,6 @@ class Report(NamedTuple):
     """The report of a shard at the end; `gets` and `staleness` are those of its last attempt."""
 
     gets: list[Get]
-    clocks: list[int]
     staleness: int
     attempt: int
 
@@ -34,25 +33,26 @@ class Shard:
     """A range of the weights. Pulls may wait for other workers; pushes don't.
 
     Args:
-        size: How many weights there are in all shards.
         workers: How many workers push.
         rate: How far the weights follow a gradient.
         staleness: How many clocks the slowest worker may be behind one that pulls. 0 is BSP, in which no
             worker sees gradients of a clock before all have pushed theirs. Infinite is ASP, and the rest SSP.
-        kills: The clocks at which the first shard kills itself: in its first attempt, in its second, …
+        kills: The clocks at which the shard kills itself: in its first attempt, in its second, …
     """
 
     def __init__(
-        self, size: int, workers: int, rate: float, staleness: float, kills: Sequence[int] = ()
+        self,
+        weights: Weights,
+        workers: int,
+        rate: float,
+        staleness: float,
+        kills: Sequence[int] = (),
     ) -> None:
-        me = lp.current()
-        low, high = lp.RangePartition(size).bounds(me.replica_index, me.num_replicas)
-        self._state = ShardState(Weights(high - low), workers)
+        self._state = ShardState(weights, workers)
         self._rate = rate
         self._staleness = staleness
         self._gets = list[Get]()
-        dies = me.replica_index == 0 and me.attempt <= len(kills)
-        self._dies_at = kills[me.attempt - 1] if dies else None
+        self._dies_at = dict(enumerate(kills, start=1)).get(lp.current().attempt)
 
     @lp.idempotent
     def get(self, worker: int, clock: int, keys: Keys) -> Array:
@@ -93,6 +93,4 @@ class Shard:
     @lp.idempotent
     def report(self) -> Report:
         with self._state.changed:
-            clocks = self._state.applied.tolist()
-            staleness = self._state.staleness
-            return Report(self._gets, clocks, staleness, lp.current().attempt)
+            return Report(self._gets, self._state.staleness, lp.current().attempt)

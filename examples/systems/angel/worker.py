@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import launchpad as lp
 from examples._shared.data import Array
 from examples._shared.logical_time import Event
-from examples.systems.angel.algorithm import PSFUNCS, Keys, Sparse, Task, Weights, add
+from examples.systems.angel.algorithm import Keys, PsFunc, Sparse, Task, add
 from examples.systems.angel.shard import Report, Shard
 
 SLOW = 5  # how many times longer a slow worker computes
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The state at the end: the weights, the results of psFuncs, and the reports of shards."""
-
-    weights: Weights
-    psfuncs: dict[str, float]
-    shards: list[Report]
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The result of a worker; `outcome` is that of the first worker only."""
+class Trained(NamedTuple):
+    """The result of a worker. The first one returns the state at the end, too: what the shards say."""
 
     trace: list[Event]
     n_pulled: int
-    seconds: float
-    outcome: Outcome | None
+    weights: Array
+    psfuncs: dict[str, Any]
+    shards: list[Report]
 
 
 class Worker:
@@ -46,37 +37,35 @@ class Worker:
         task: Task,
         group_size: int,
         shards: Sequence[lp.CourierClient[Shard]],
+        psfuncs: Mapping[str, PsFunc],
     ) -> None:
         self._everyone = everyone
         self._task = task
         self._shards = shards
+        self._psfuncs = psfuncs
         self._index = everyone.rank // group_size
-        self._link = everyone.size + everyone.rank
         self._group = everyone.split(self._index)
-        partition = lp.RangePartition(task.size)
-        self._model = lp.sharded(shards, partition)
-        # A push has a weight of each shard, so that every shard is told of every clock, whichever keys a
-        # batch has.
-        firsts = np.array(
-            [partition.bounds(i, len(shards))[0] for i in range(len(shards))], np.int32
-        )
-        self._nothing: Sparse = firsts, np.zeros(len(firsts))
+        self._model = lp.sharded(shards, lp.RangePartition(task.size))
         self._trace: list[Event] = []
         self._n_pulled = 0
 
     def run(self) -> Trained:
-        """Train. The first worker returns the state of the shards, too."""
-        began = time.monotonic()
+        """Train, and wait until all have trained."""
         for clock, (keys, weights) in enumerate(self._pull()):
             gradient = self._task.gradient(weights, clock)
             is_slow = self._task.is_slow(clock)
             time.sleep(self._task.unit_s * (SLOW if is_slow else 1))
             self._trace.append(Event("slow" if is_slow else "quick", clock))
             self._push(clock, (keys, gradient))
-        seconds = time.monotonic() - began
         self._everyone.barrier("trained")
-        outcome = look(self._shards) if self._everyone.rank == 0 else None
-        return Trained(self._trace, self._n_pulled, seconds, outcome)
+        if self._everyone.rank > 0:
+            return Trained(self._trace, self._n_pulled, np.empty(0), {}, [])
+        shards = lp.broadcast(self._shards)
+        psfuncs = {
+            name: join(shards.compute(of_part)) for name, (of_part, join) in self._psfuncs.items()
+        }
+        weights = np.concatenate(shards.weights())
+        return Trained(self._trace, self._n_pulled, weights, psfuncs, shards.report())
 
     def _pull(self) -> Iterator[Sparse]:
         """Yield the keys and weights of each clock, after asking for those of the next one."""
@@ -84,7 +73,8 @@ class Worker:
         for clock in range(self._task.clocks):
             keys = coming[0]
             weights = coming[1].result()
-            self._trace.append(Event("pull", clock, received_from=self._link))
+            link = self._everyone.size + self._everyone.rank
+            self._trace.append(Event("pull", clock, received_from=link))
             if clock + 1 < self._task.clocks:
                 coming = self._ask(clock + 1)
             yield keys, weights
@@ -98,18 +88,10 @@ class Worker:
     def _push(self, clock: int, own: Sparse) -> None:
         parts = self._group.all_gather_object(own)
         if self._group.rank == 0:
-            keys, total = add([*parts, self._nothing])
+            # A weight of each shard, so that all shards are told of the clock, whichever keys a batch has.
+            partition = lp.RangePartition(self._task.size)
+            n = len(self._shards)
+            firsts = np.array([partition.bounds(i, n)[0] for i in range(n)], np.int32)
+            keys, total = add([*parts, (firsts, np.zeros(n))])
             self._model.push(self._index, clock, lp.keys(keys), total)
         self._trace.append(Event("push", clock * self._everyone.size + self._everyone.rank))
-
-
-def look(shards: Sequence[lp.CourierClient[Shard]]) -> Outcome:
-    """Ask the shards for their weights, psFuncs and reports."""
-    everyone = lp.broadcast(shards)
-    psfuncs = {
-        name: joined(everyone.compute(of_part)) for name, (of_part, joined) in PSFUNCS.items()
-    }
-    values = np.concatenate(everyone.weights())
-    weights = Weights(len(values))
-    weights.values = values
-    return Outcome(weights, psfuncs, everyone.report())

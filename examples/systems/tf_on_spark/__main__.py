@@ -4,56 +4,59 @@ from dataclasses import replace
 
 from absl import app, flags
 
-from examples._shared import digits, networks
-from examples._shared.checks import QUICK, done
+from examples._shared import digits, pictures
+from examples._shared.checks import QUICK, check_few_lines_differ, done, phase
+from examples._shared.networks import Dense
 from examples.systems.tf_on_spark import claims
-from examples.systems.tf_on_spark.job import Faults, Job
-from examples.systems.tf_on_spark.main_fun import Args, infer
-from examples.systems.tf_on_spark.program import run
+from examples.systems.tf_on_spark.faults import Deadly, train_and_die
+from examples.systems.tf_on_spark.main_fun import infer, take_some, train, train_alone
+from examples.systems.tf_on_spark.nodes import Job
 
-SPARK = flags.DEFINE_bool("spark", False, "Have tasks of Spark push rows, too.")
-TORCH = flags.DEFINE_bool("torch", False, "Train by Spark's TorchDistributor, too.")
-
-WIDTHS = (64, 10)
-PARTITIONS = 9
+FEW_LINES = "a program for one process becomes one for a cluster"
+EPOCHS = flags.DEFINE_integer("epochs", 12, "How often workers get each row; 4 if --quick.")
+WORKERS = flags.DEFINE_integer("workers", 2, "How many workers.")
 
 
 def main(_: list[str]) -> None:
     """Train on pushed rows and on read rows, stop early, infer, and run with a worker missing."""
-    examples, held_out = digits.load()
-    partitions = [examples[i::PARTITIONS] for i in range(PARTITIONS)]
-    args = Args(WIDTHS, networks.first_parameters(WIDTHS))
-    job = Job(args, partitions, epochs=4 if QUICK.value else 12)
+    training, held_out = digits.load()
+    rows = list(zip(training.inputs, training.targets.tolist(), strict=True))
+    partitions = [rows[i::9] for i in range(9)]
+    network = Dense((64, 10))
+    job = Job(train, network, partitions, network.first_parameters())
+    job = replace(job, workers=WORKERS.value, feeders=WORKERS.value + 1)
+    job = replace(job, epochs=4 if QUICK.value else EPOCHS.value)
 
-    pushed_run = run(replace(job, faults=Faults(kill_at=20)))
-    claims.check_once(pushed_run)
-    claims.check_bounded(pushed_run)
-    claims.check_same_as_alone(pushed_run, "feeders push the rows")
-    claims.check_accuracy(pushed_run, held_out, "feeders push the rows")
+    phase("The change that a user makes")
+    check_few_lines_differ(FEW_LINES, 9, train_alone, train)
 
-    read_run = run(replace(job, is_pushed=False))
-    claims.check_planned(read_run)
-    claims.check_same_as_alone(read_run, "workers read the rows themselves")
-    claims.check_accuracy(read_run, held_out, "workers read the rows themselves")
+    phase(f"Feeders push; then {WORKERS.value} workers and a feeder are killed")
+    deadly = [*partitions]
+    deadly[job.feeders] = Deadly(partitions[job.feeders])  # the second one of the first feeder
+    pushed = claims.run(replace(job, main_fun=train_and_die, partitions=deadly))
+    pushed = pushed._replace(job=job)
+    claims.check_rows(pushed)
+    claims.check_killed(pushed)
+    claims.check_bounded(pushed)
+    losses = {pushed.how: claims.check_learned(pushed, held_out)}
 
-    claims.check_enough(run(replace(job, args=replace(args, enough_at=40), epochs=1000)))
+    phase("Workers read the rows themselves")
+    read = claims.run(replace(job, is_pushed=False))
+    claims.check_rows(read)
+    losses[read.how] = claims.check_learned(read, held_out)
+    pictures.curves("tf_on_spark", "step", "loss", losses)
 
-    trained = replace(args, parameters=pushed_run.parameters)
-    claims.check_inferred(run(replace(job, args=trained, main_fun=infer, answers=True, epochs=1)))
+    phase("Workers need only the first 40 batches")
+    untrained = replace(job, parameters=None)
+    few = replace(untrained, main_fun=take_some, args=40, epochs=1000)
+    claims.check_enough(claims.run(few))
 
-    missing = replace(job, workers=3, is_pushed=False, limit_s=3, faults=Faults(absent=2))
-    claims.check_absent(missing)
+    phase("Inference")
+    model = network, pushed.workers[0].result[0]
+    claims.check_inferred(claims.run(replace(untrained, main_fun=infer, args=model, epochs=1)))
 
-    if SPARK.value:
-        from examples.systems.tf_on_spark.spark import run_by_spark
-
-        by_spark = run_by_spark(job)
-        claims.check_once(by_spark)
-        claims.check_same_as_alone(by_spark, "tasks of Spark push the rows of an RDD")
-    if TORCH.value:
-        from examples.systems.tf_on_spark.torch_distributor import train_by_torch
-
-        claims.check_torch(read_run, train_by_torch(job))
+    phase("A worker never comes. The others give up after 3 s, with tracebacks")
+    claims.check_absent(replace(job, is_pushed=False, limit_s=3, absent=1))
     done()
 
 

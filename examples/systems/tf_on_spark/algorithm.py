@@ -1,77 +1,68 @@
-"""A worker's feed: batches of rows that are pushed to it, or that it reads itself. Each row comes once."""
+"""The context of a `main_fun`: rows, each of which comes once, and parameters that all workers train."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from examples._shared.data import Array, Data
+from examples._shared.data import Array
 
-Id = tuple[int, int, int]
-"""Epoch, partition, and position in it."""
+Id = tuple[int, int, int]  # epoch, partition, and position in it
 
 
 class Row(NamedTuple):
-    """An image, the digit that it shows, and the row's id."""
+    """A row of the user's, and its id."""
 
     id: Id
-    image: Array
-    label: int
+    value: Any
 
 
-def rows(epoch: int, partition: int, digits: Data) -> Iterator[Row]:
-    """Yield the rows of a partition."""
-    for i, (image, label) in enumerate(zip(digits.inputs, digits.targets.tolist(), strict=True)):
-        yield Row((epoch, partition, i), image, label)
+Take = Callable[[int], list[Row]]
 
 
-class Source(Protocol):
-    """The source of a worker's rows, which also takes their results."""
-
-    def take(self, n: int) -> list[Row]:
-        """Return n rows, fewer at the end, none after it. The rows of the call before are then handled."""
-
-    def cancel(self) -> None:
-        """Give no more rows, and tell the feeders."""
-
-    def answer(self, rows: Sequence[Row], results: Sequence[Any]) -> None:
-        """Send the result of each row to the place that the row came from."""
-
-
-class DataFeed:
-    """A worker's rows, in batches. Each row comes once.
+class Context:
+    """A worker's part in the cluster, which `main_fun` gets.
 
     Args:
-        seen: Rows that an earlier attempt has handled. They may come again, and are left out.
+        worker: The worker's number.
+        take: Returns n rows, fewer at the end, none after it. The rows of the call before are then handled.
+        cancel: Says that no more rows are wanted, after which `take` returns none.
+        ps: The parameter server; None if the cluster has none.
     """
 
-    def __init__(self, source: Source, seen: Iterable[Id] = ()) -> None:
-        self._source = source
-        self._seen = set(seen)
-        self._batch: list[Row] = []
-        self._is_over = False
+    def __init__(self, worker: int, take: Take, cancel: Callable[[], object], ps: Any) -> None:
+        self.worker = worker
+        self.take = take
+        self.terminate = cancel
+        self.results: list[tuple[Id, Any]] = []
+        self._ps = ps
+        self._ids: list[Id] = []
+        self._seen: set[Id] = set()
+        self._n_rows = 0
+        if ps:
+            self.parameters, self._step, handled = ps.begin(worker)
+            self._seen.update(handled)
+            self._n_rows = 1  # there may be a step to come
 
-    def should_stop(self) -> bool:
-        """True if there are no more rows."""
-        return self._is_over
-
-    def next_batch(self, n: int) -> list[Row]:
-        """Return n rows. There are fewer at the end, or if some came twice, and none after the end."""
-        self._batch = []
-        while not (self._batch or self._is_over):
-            rows = self._source.take(n)
-            self._is_over = not rows
-            self._batch = [row for row in rows if row.id not in self._seen]
+    def batches(self, n: int) -> Iterator[list[Any]]:
+        """Yield batches of n rows. Then take part in the steps of the workers that still have rows."""
+        while taken := self.take(n):
+            rows = [row for row in taken if row.id not in self._seen]
             self._seen.update(row.id for row in rows)
-        return self._batch
+            self._ids = [row.id for row in rows]
+            if rows:
+                yield [row.value for row in rows]
+        self._ids = []
+        while self._n_rows:
+            self.add(0 * self.parameters)
+
+    def add(self, change: Array) -> Array:
+        """Give the mean change over the last batch. Return the parameters after the mean of all workers."""
+        pushed = self._ps.push(self.worker, self._step, change, self._ids)
+        self.parameters, self._n_rows = pushed
+        self._step += 1
+        return self.parameters
 
     def batch_results(self, results: Sequence[Any]) -> None:
-        """Send one result for each row of the last batch, in the order of the rows."""
-        if len(results) != len(self._batch):
-            raise ValueError(f"{len(results)} results for a batch of {len(self._batch)} rows")
-        self._source.answer(self._batch, results)
-
-    def terminate(self) -> None:
-        """Stop early: this worker has had enough rows, however many are still to come."""
-        self._is_over = True
-        self._source.cancel()
+        """Give one result for each row of the last batch, in the order of the rows."""
+        self.results += zip(self._ids, results, strict=True)
