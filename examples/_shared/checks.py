@@ -33,8 +33,9 @@ def check_few_lines_differ(
     claim: str, at_most: int, before: Callable[..., object], after: Callable[..., object]
 ) -> None:
     """Check that few lines turn one function into the other, and print those lines."""
-    sources = (inspect.getsource(function).splitlines() for function in (before, after))
-    lines = [line for line in difflib.ndiff(*sources) if line[0] in "-+"]
+    old = inspect.getsource(before).splitlines()
+    new = inspect.getsource(after).splitlines()
+    lines = [line for line in difflib.ndiff(old, new) if line[0] in "-+"]
     print("\n".join(lines))
     changed = max(sum(line[0] == sign for line in lines) for sign in "-+")
     check(changed <= at_most, f"{claim} with at most {at_most} new or changed lines", f"{changed}")

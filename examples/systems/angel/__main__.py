@@ -11,7 +11,7 @@ from examples.systems.angel.claims import PSFUNCS, Trial
 from examples.systems.angel.program import ASP, BSP, make_program
 
 WORKERS = flags.DEFINE_integer("workers", 4, "How many workers; an even number.")
-CLOCKS = flags.DEFINE_integer("clocks", 48, "How often each worker pushes; 16 if --quick.")
+CLOCKS = flags.DEFINE_integer("clocks", 64, "How often each worker pushes; 40 if --quick.")
 STALENESS = flags.DEFINE_float("staleness", 1, "How many clocks workers may be apart in SSP.")
 KILLS = range(2, 12)
 
@@ -20,8 +20,8 @@ def main(_: list[str]) -> None:
     """Train in step, with some staleness, and without any limit; in groups; and with a shard killed."""
     training, held_out = text.load()
     n = WORKERS.value
-    clocks = 16 if QUICK.value else CLOCKS.value
-    tasks = [text.Passages(text.SIZE, 100.0, clocks, training[i::n], i) for i in range(n)]
+    clocks = 40 if QUICK.value else CLOCKS.value
+    tasks = [text.Passages(text.SIZE, 30.0, clocks, training[i::n], i) for i in range(n)]
 
     def train(name: str, staleness: float, **how: Any) -> Trial:
         phase(f"{name}, {n} workers")

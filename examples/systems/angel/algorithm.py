@@ -83,4 +83,6 @@ class Weights:
 def add(parts: Sequence[Sparse]) -> Sparse:
     """Return the sum of sparse vectors."""
     keys, at = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
-    return keys, np.bincount(at, np.concatenate([values for _, values in parts]))
+    totals = np.zeros(len(keys))
+    np.add.at(totals, at, np.concatenate([values for _, values in parts]))
+    return keys, totals

@@ -1,6 +1,7 @@
 """Run it: python -m examples.systems.tf_on_spark --lp_launch_type=local_mp."""
 
 from dataclasses import replace
+from typing import Any
 
 from absl import app, flags
 
@@ -31,7 +32,7 @@ def main(_: list[str]) -> None:
     check_few_lines_differ(FEW_LINES, 9, train_alone, train)
 
     phase(f"Feeders push; then {WORKERS.value} workers and a feeder are killed")
-    deadly = [*partitions]
+    deadly: list[Any] = [*partitions]
     deadly[job.feeders] = Deadly(partitions[job.feeders])  # the second one of the first feeder
     pushed = claims.run(replace(job, main_fun=train_and_die, partitions=deadly))
     pushed = pushed._replace(job=job)

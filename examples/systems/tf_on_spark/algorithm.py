@@ -40,6 +40,7 @@ class Context:
         self._seen: set[Id] = set()
         self._n_rows = 0
         if ps:
+            self.parameters: Array
             self.parameters, self._step, handled = ps.begin(worker)
             self._seen.update(handled)
             self._n_rows = 1  # there may be a step to come
