@@ -83,7 +83,8 @@ test-torch: $(VENV)/.torch-is-installed compiled
 	$(PYTEST) tests/collectives/test_torch.py tests/collectives/test_torch_environment.py \
 	  tests/collectives/test_gloo_sockets.py tests/contract/test_torch_groups.py -m "$(HERE)" || failed=1; \
 	LP_GPU_STAND_IN=1 $(PYTEST) tests/gpu || failed=1; \
-	$(PYTEST) tests/examples -k 'torch or optuna or jax' -m "not ray and not spark and not kubernetes" || failed=1; \
+	$(PYTEST) $(IN_PARALLEL) tests/examples -k 'torch or optuna or jax' \
+	  -m "not ray and not spark and not kubernetes" || failed=1; \
 	exit $$failed
 
 # It needs nothing but a host with a GPU, so it has an environment of its own.

@@ -4,15 +4,14 @@
     launchpad, preload  launchpad run --ranks 4 --preload torch,torch._dynamo train_ddp.py
     torchrun            torchrun --nproc-per-node 4 --max-restarts 3 train_ddp.py, with the variable
                         TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. Without it, torch 2.13 on gloo does not
-                        restart: the new ranks find addresses of the earlier ones in the store, and fail
+                        restart: gloo's connections are refused in the new ranks
 
 first step     from the start of the command until all ranks have done a step
 CPU            the CPU time of a rank until then, mean of all
 next step      from `kill -9` of a rank until all ranks have done a step again
 Ctrl-C         from the key until all processes have ended
 
-Measure on an idle machine. On a busy one, Linux divides the CPUs among sessions (autogroups): each of
-torchrun's ranks is a session, and launchpad's ranks share one.
+Measure on an idle machine. On a busy one, ranks without preloading begin later here than under torchrun.
 
 Contenders take turns. The script exits with 1 if the weights at the end are not those of a run without a
 kill, bit for bit, or if a process is left. It needs torch.
