@@ -60,6 +60,16 @@ def test_a_change_runs_the_lanes_of_the_longest_row_and_one_by_the_date(ci: Modu
     assert {lane for lanes in chosen for lane in lanes} == {lane.name for lane in ci.LANES}
 
 
+def test_each_lane_comes_first_on_some_day(ci: ModuleType) -> None:
+    days = [MONDAY + datetime.timedelta(days=i) for i in range(len(ci.LANES))]
+
+    orders = [ci.in_turn(ci.LANES, day) for day in days]
+
+    assert {lanes[0].name for lanes in orders} == {lane.name for lane in ci.LANES}
+    assert all(sorted(map(str, lanes)) == sorted(map(str, ci.LANES)) for lanes in orders)
+    assert ci.in_turn([], MONDAY) == []
+
+
 def test_a_change_of_documents_runs_no_further_lane(ci: ModuleType) -> None:
     assert ci.choose_lanes(["README.md", "docs/queues.md"], MONDAY) == {}
 

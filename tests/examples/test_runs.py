@@ -27,6 +27,8 @@ PLAIN = {
 }
 """What those print in the end that take no `--json`."""
 
+LEARN_LONG = ("acme", "angel", "byteps", "determined", "ps", "zero")
+
 VARIES = ("acme", "angel", "pipedream")
 """In whose claims numbers depend on `--quick`, on Python's own files, or on how fast a layer is here."""
 
@@ -36,8 +38,8 @@ def runs() -> Iterator[Any]:
     for example in gallery.EXAMPLES:
         for backend in gallery.backends(example):
             is_again = backend == "threads" and example.shown
-            # How long it learns differs from run to run, up to more than a test of `make test` may use.
-            learns_long = example.name == "acme" and backend == "processes"
+            # They may use more processor time than a test of `make test` may.
+            learns_long = example.name in LEARN_LONG and backend == "processes"
             marks = [pytest.mark.endurance] if is_again or learns_long else []
             launch_type = LAUNCH_TYPES[backend]
             case = f"{example.name}-{launch_type}"
@@ -77,7 +79,8 @@ def claims_of(example: gallery.Example, file: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["ssp", pytest.param("async", marks=pytest.mark.endurance)])
+@pytest.mark.endurance
+@pytest.mark.parametrize("mode", ["ssp", "async"])
 def test_ps_counts_every_gradient_once_although_a_shard_is_killed_while_none_is_in_step(
     run_example, mode: str
 ) -> None:
