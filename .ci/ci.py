@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 from tests import run_record  # noqa: E402
 
 BEGINS_WITHIN_MIN = 25.0
-"""After this time no further lane begins, so that a landing takes half an hour. The report names the others."""
+"""After this time no further lane begins, so that a landing takes half an hour."""
 
 MAX_FLAKY = 3
 MAX_SECOND_TRIES = 8
