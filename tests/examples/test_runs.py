@@ -27,7 +27,7 @@ PLAIN = {
 }
 """What those print in the end that take no `--json`."""
 
-LEARN_LONG = ("acme", "angel", "byteps", "determined", "ps", "zero")
+LEARN_LONG = ("acme", "angel", "byteps", "determined", "es", "ps", "zero")
 
 VARIES = ("acme", "angel", "pipedream")
 """In whose claims numbers depend on `--quick`, on Python's own files, or on how fast a layer is here."""

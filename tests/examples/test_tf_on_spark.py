@@ -112,7 +112,6 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         lambda: claims.check_killed(ran(JOB, (1, 2, 2))),
         lambda: claims.check_killed(ran(JOB, (2, 2, 1))),
         lambda: claims.check_killed(ran(JOB, redelivered=0)),
-        lambda: claims.check_killed(ran(JOB, put=4)),
         lambda: claims.check_bounded(ran(JOB, most_waiting=65)),
         lambda: claims.check_bounded(ran(JOB, most_waiting=63)),
         lambda: claims.check_learned(learned(ledger, alone + 1e-11), held_out),

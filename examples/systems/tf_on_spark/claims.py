@@ -74,9 +74,10 @@ def check_killed(ran: Ran) -> None:
     """Check that there were kills to survive."""
     attempts = [worker.attempt for worker in ran.workers]
     n_again = sum(queue.redelivered for queue in ran.stats)
+    # None are pushed again if the feeder died before the queue had room for the first ones.
     n_pushed, n_rows = ran.counts
     check(
-        {*attempts} == {2} and ran.feeders[0] == 2 and n_again > 0 and n_pushed > n_rows,
+        {*attempts} == {2} and ran.feeders[0] == 2 and n_again > 0,
         "all this holds although all workers and a feeder are killed",
         f"{n_again} rows were delivered again, {n_pushed - n_rows} pushed again",
     )
