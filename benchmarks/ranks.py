@@ -1,4 +1,4 @@
-"""The same script under `launchpad run --ranks` and under torchrun: `python benchmarks/ranks.py`.
+"""A comparison of `launchpad run --ranks` with torchrun, on one script: `python benchmarks/ranks.py`.
 
     launchpad           launchpad run --ranks 4 train_ddp.py
     launchpad, preload  launchpad run --ranks 4 --preload torch,torch._dynamo train_ddp.py

@@ -6,7 +6,7 @@ module of its own, wraps the layers of a `torch.nn.Sequential`. Systems that tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -15,7 +15,6 @@ import numpy as np
 
 from examples._shared.data import Array, Data
 
-Widths = Sequence[int]
 Loss = Callable[[Array, Data], tuple[float, Array]]
 """A function of a network's outputs and the data: the mean loss, and its gradient by the outputs."""
 
@@ -53,8 +52,6 @@ class Network(Protocol):
 class Dense:
     """Dense layers, forward and backward by hand.
 
-    Parameters and inputs with one more axis, in front of the others, are several networks.
-
     Attributes:
         widths: How many numbers go from layer to layer: (64, 10) is softmax regression.
         is_last: False for a part of a network without the last layer, which is the only one without tanh.
@@ -68,74 +65,70 @@ class Dense:
         return [(inputs + 1) * outputs for inputs, outputs in pairwise(self.widths)]
 
     def first_parameters(self, seed: int = 0) -> Array:
-        return first_parameters(self.widths, seed)
+        """Return random weights and biases of zero. A layer with more inputs has smaller weights."""
+        parameters = np.zeros(sum(self.sizes))
+        rng = np.random.default_rng(seed)
+        for matrix in self.matrices(parameters):
+            matrix[:-1] = rng.normal(size=matrix[:-1].shape) / (len(matrix) - 1) ** 0.5
+        return parameters
 
     def part(self, first: int, end: int) -> Dense:
         is_last = self.is_last and end == len(self.sizes)
         return Dense(self.widths[first : end + 1], is_last)
 
     def forward(self, parameters: Array, inputs: Array) -> list[Array]:
-        return forward(self.widths, parameters, inputs, self.is_last)
+        values = [inputs]
+        matrices = self.matrices(parameters)
+        for layer, matrix in enumerate(matrices, start=1):
+            outputs = values[-1] @ matrix[:-1] + matrix[-1]
+            has_tanh = not self.is_last or layer < len(matrices)
+            values.append(np.tanh(outputs) if has_tanh else outputs)
+        return values
 
     def backward(
         self, parameters: Array, values: list[Array], gradient: Array
     ) -> tuple[Array, Array]:
-        return backward(self.widths, parameters, values, gradient, self.is_last)
+        by_parameters = np.empty_like(parameters)
+        own = self.matrices(parameters)
+        by_layers = self.matrices(by_parameters)
+        for i in reversed(range(len(own))):
+            if not self.is_last or i < len(own) - 1:
+                gradient = gradient * (1 - values[i + 1] ** 2)
+            by_layers[i][:-1] = values[i].T @ gradient
+            by_layers[i][-1] = gradient.sum(axis=0)
+            gradient = gradient @ own[i][:-1].T
+        return gradient, by_parameters
+
+    def matrices(self, parameters: Array) -> list[Array]:
+        """Return each layer's parameters as a view: a row of weights per input, a last row of biases."""
+        shapes = [(inputs + 1, outputs) for inputs, outputs in pairwise(self.widths)]
+        layers = layers_of(self, parameters)
+        return [layer.reshape(shape) for layer, shape in zip(layers, shapes, strict=True)]
+
+    def in_torch(self, parameters: Array) -> Any:
+        """Return the same network as a `torch.nn.Sequential` of float64."""
+        from torch import from_numpy, nn
+
+        modules: list[Any] = []
+        for matrix in self.matrices(parameters.copy()):
+            linear = nn.Linear(len(matrix) - 1, matrix.shape[1]).double()
+            rows = from_numpy(matrix)
+            linear.load_state_dict({"weight": rows[:-1].T, "bias": rows[-1]})
+            modules += [linear, nn.Tanh()]
+        return nn.Sequential(*modules[:-1])
 
 
 def layers_of(network: Network, parameters: Array) -> list[Array]:
     """Return each layer's parameters, as views of the flat vector."""
-    return np.split(parameters, np.cumsum(network.sizes)[:-1], axis=-1)
-
-
-def matrices(widths: Widths, parameters: Array) -> list[Array]:
-    """Return each dense layer's parameters as a view: a row of weights per input, a last row of biases."""
-    shapes = [(*parameters.shape[:-1], i + 1, outputs) for i, outputs in pairwise(widths)]
-    ends = np.cumsum([rows * columns for *_, rows, columns in shapes])
-    parts = np.split(parameters, ends, axis=-1)
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=False)]
-
-
-def first_parameters(widths: Widths, seed: int = 0) -> Array:
-    """Return random weights and biases of zero. A layer with more inputs has smaller weights."""
-    parameters = np.zeros(sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths)))
-    rng = np.random.default_rng(seed)
-    for matrix in matrices(widths, parameters):
-        matrix[:-1] = rng.normal(size=matrix[:-1].shape) / (len(matrix) - 1) ** 0.5
-    return parameters
-
-
-def forward(widths: Widths, parameters: Array, inputs: Array, is_last: bool = True) -> list[Array]:
-    """Return the inputs and the outputs of each dense layer. The last outputs are the scores."""
-    values = [inputs]
-    for layer, matrix in enumerate(matrices(widths, parameters), start=1):
-        outputs = values[-1] @ matrix[..., :-1, :] + matrix[..., -1:, :]
-        values.append(outputs if is_last and layer == len(widths) - 1 else np.tanh(outputs))
-    return values
-
-
-def backward(
-    widths: Widths, parameters: Array, values: list[Array], gradient: Array, is_last: bool = True
-) -> tuple[Array, Array]:
-    """Turn the gradient by the outputs into the gradients by the inputs and by the parameters."""
-    of_parameters = np.empty_like(parameters)
-    own = matrices(widths, parameters)
-    of_layers = matrices(widths, of_parameters)
-    for i in reversed(range(len(own))):
-        if not is_last or i < len(own) - 1:
-            gradient = gradient * (1 - values[i + 1] ** 2)
-        of_layers[i][..., :-1, :] = values[i].swapaxes(-1, -2) @ gradient
-        of_layers[i][..., -1, :] = gradient.sum(axis=-2)
-        gradient = gradient @ own[i][..., :-1, :].swapaxes(-1, -2)
-    return gradient, of_parameters
+    return np.split(parameters, np.cumsum(network.sizes)[:-1])
 
 
 def cross_entropy(scores: Array, data: Data) -> tuple[float, Array]:
     """Return the mean loss of a classifier, and its gradient by the scores."""
-    chances = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    chances = chances / chances.sum(axis=-1, keepdims=True)
-    truth = np.eye(scores.shape[-1])[data.targets]
-    return float(-np.log((chances * truth).sum(-1)).mean()), (chances - truth) / scores.shape[-2]
+    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+    chances = chances / chances.sum(axis=1, keepdims=True)
+    truth = np.eye(scores.shape[1])[data.targets]
+    return float(-np.log((chances * truth).sum(axis=1)).mean()), (chances - truth) / len(scores)
 
 
 def squared_error(outputs: Array, data: Data) -> tuple[float, Array]:
@@ -153,29 +146,12 @@ def loss_and_gradient(
     return value, network.backward(parameters, values, by_outputs)[1]
 
 
-def gradient(network: Network | Widths, parameters: Array, data: Data) -> Array:
+def gradient(network: Network, parameters: Array, data: Data) -> Array:
     """Return the gradient of the mean loss of a classifier, flat like the parameters."""
-    return loss_and_gradient(_network(network), parameters, data)[1]
+    return loss_and_gradient(network, parameters, data)[1]
 
 
-def accuracy(network: Network | Widths, parameters: Array, data: Data) -> float:
+def accuracy(network: Network, parameters: Array, data: Data) -> float:
     """Return the share of inputs whose class gets the highest score."""
-    answers = _network(network).forward(parameters, data.inputs)[-1].argmax(axis=1)
+    answers = network.forward(parameters, data.inputs)[-1].argmax(axis=1)
     return float((answers == data.targets).mean())
-
-
-def _network(network: Network | Widths) -> Network:
-    return Dense(tuple(network)) if isinstance(network, Sequence) else network
-
-
-def in_torch(widths: Widths, parameters: Array) -> Any:
-    """Return the same network as a `torch.nn.Sequential` of float64."""
-    from torch import from_numpy, nn
-
-    modules: list[Any] = []
-    for matrix in matrices(widths, parameters.copy()):
-        linear = nn.Linear(len(matrix) - 1, matrix.shape[1]).double()
-        rows = from_numpy(matrix)
-        linear.load_state_dict({"weight": rows[:-1].T, "bias": rows[-1]})
-        modules += [linear, nn.Tanh()]
-    return nn.Sequential(*modules[:-1])

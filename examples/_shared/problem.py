@@ -1,5 +1,6 @@
 """One problem for all systems, so that they can be compared."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,10 +41,10 @@ class Problem:
         return np.zeros_like(parameters) if is_one_dense_layer else parameters
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """Return the widths of a dense network."""
+    def dense(self) -> Dense:
+        """The network, for comparisons that only dense layers allow."""
         assert isinstance(self.network, Dense)
-        return self.network.widths
+        return self.network
 
     def batch(self, step: int) -> Data:
         """Return the slices of all workers together."""
@@ -70,13 +71,22 @@ class Problem:
         """Return the share of rows whose class gets the highest score."""
         return networks.accuracy(self.network, parameters, held_out)
 
-    def train_alone(self) -> Array:
+    def train_alone(self, momentum: float = 0.0) -> Array:
         """Return the parameters that one process learns from the whole batches."""
         parameters = self.first_parameters
+        for learned in self.steps_alone(momentum):
+            parameters = learned
+        return parameters
+
+    def steps_alone(self, momentum: float = 0.0) -> Iterator[Array]:
+        """Yield the parameters of one process after each step."""
+        parameters = self.first_parameters
+        velocity = np.zeros_like(parameters)
         for step in range(self.steps):
             _, gradient = self.loss_and_gradient(parameters, self.batch(step))
-            parameters = parameters - self.learning_rate * gradient
-        return parameters
+            velocity = momentum * velocity + gradient
+            parameters = parameters - self.learning_rate * velocity
+            yield parameters
 
 
 @dataclass(frozen=True)

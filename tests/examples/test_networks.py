@@ -26,28 +26,17 @@ def test_digits_are_split_without_overlap(loaded) -> None:
 @pytest.mark.parametrize("widths", [(64, 10), (64, 5, 4, 10)])
 def test_gradient_is_the_slope_of_the_loss(loaded, widths) -> None:
     few = loaded[0].batch(step=0, size=5)
-    parameters = networks.first_parameters(widths)
+    network = networks.Dense(widths)
+    parameters = network.first_parameters()
     direction = np.random.default_rng(2).normal(size=len(parameters))
     tiny = 1e-6
 
     def loss(at) -> float:
-        return networks.cross_entropy(networks.forward(widths, at, few.inputs)[-1], few)[0]
+        return networks.loss_and_gradient(network, at, few)[0]
 
     rise = loss(parameters + tiny * direction) - loss(parameters - tiny * direction)
-    slope = networks.gradient(widths, parameters, few) @ direction
+    slope = networks.gradient(network, parameters, few) @ direction
     assert slope == pytest.approx(rise / (2 * tiny), rel=1e-6)
-
-
-def test_several_networks_have_the_bits_that_each_has_alone() -> None:
-    widths, rng = (64, 7, 10), np.random.default_rng(3)
-    parameters = np.stack([networks.first_parameters(widths, seed) for seed in range(3)])
-    together = Data(rng.random((3, 12, 64)), rng.integers(10, size=(3, 12)))
-
-    gradients = networks.gradient(widths, parameters, together)
-
-    for i, gradient in enumerate(gradients):
-        alone = Data(together.inputs[i], together.targets[i])
-        assert np.array_equal(gradient, networks.gradient(widths, parameters[i], alone))
 
 
 def test_a_network_of_torch_has_the_values_and_the_gradients_of_dense_layers(loaded) -> None:
@@ -57,7 +46,7 @@ def test_a_network_of_torch_has_the_values_and_the_gradients_of_dense_layers(loa
     few = loaded[0].batch(step=0, size=7)
     dense = networks.Dense((64, 5, 10))
     parameters = dense.first_parameters()
-    network = TorchNetwork(networks.in_torch(dense.widths, parameters))
+    network = TorchNetwork(dense.in_torch(parameters))
 
     by_torch = network.first_parameters()
     loss, gradient = networks.loss_and_gradient(network, by_torch, few)
@@ -65,7 +54,7 @@ def test_a_network_of_torch_has_the_values_and_the_gradients_of_dense_layers(loa
     # torch has the weights of an output in a row, and here those of an input are.
     assert loss == pytest.approx(networks.loss_and_gradient(dense, parameters, few)[0])
     of_first, *_, of_last = networks.layers_of(network, gradient)
-    expected = networks.matrices(dense.widths, networks.gradient(dense, parameters, few))
+    expected = dense.matrices(networks.gradient(dense, parameters, few))
     assert np.allclose(of_first[:320].reshape(5, 64).T, expected[0][:-1])
     assert np.allclose(of_last[50:], expected[1][-1])
 

@@ -7,7 +7,6 @@ import torch
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
 import launchpad as lp
-from examples._shared import networks
 from examples._shared.data import Array
 from examples._shared.problem import Problem
 from examples.systems.gpipe.algorithm import cut
@@ -19,7 +18,7 @@ def train(group: lp.Collective, problem: Problem, micro_batches: int) -> Array:
     """Train with torch's pipeline, as one of its stages. Return the parameters of the stage."""
     group.init_torch()
     begin, end = cut(problem.network.sizes, group.size)[group.rank :][:2]
-    layers = networks.in_torch(problem.widths, problem.first_parameters)[2 * begin : 2 * end]
+    layers = problem.dense.in_torch(problem.first_parameters)[2 * begin : 2 * end]
     optimizer = torch.optim.SGD(layers.parameters(), problem.learning_rate)
     stage = PipelineStage(layers, group.rank, group.size, torch.device("cpu"))
     pipeline = ScheduleGPipe(stage, micro_batches, loss_fn=torch.nn.functional.cross_entropy)

@@ -11,7 +11,6 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 import launchpad as lp
-from examples._shared import networks
 from examples._shared.data import Array
 from examples._shared.problem import Problem
 
@@ -23,7 +22,7 @@ def train(group: lp.Collective, problem: Problem) -> list[Array]:
     group.init_torch()
     results = []
     for wrap in (zero_redundancy, fully_sharded):
-        network = networks.in_torch(problem.widths, problem.first_parameters)
+        network = problem.dense.in_torch(problem.first_parameters)
         model, adam = wrap(network, group.size, problem.learning_rate)
         for step in range(problem.steps):
             batch = problem.batch(step).parts(group.size)[group.rank]
@@ -50,7 +49,7 @@ def fully_sharded(network: Any, ranks: int, rate: float) -> tuple[Any, Any]:
 
 
 def parameters_of(network: Any) -> Array:
-    """Gather the parameters, in the order of `networks.matrices`."""
+    """Gather the parameters, in the order of `Dense.matrices`."""
     tensors = [tensor for linear in network[::2] for tensor in (linear.weight.T, linear.bias)]
     whole = [getattr(each, "full_tensor", lambda each=each: each)() for each in tensors]
     return np.concatenate([each.detach().numpy().flatten() for each in whole])

@@ -32,7 +32,8 @@ def main(_: list[str]) -> None:
     if QUICK.value:
         goal = environment.random_return + 0.5 * (goal - environment.random_return)
     seeds = range(1 if QUICK.value else SEEDS.value)
-    n_inputs, n_actions = environment.n_inputs, environment.n_actions
+    n_inputs = environment.n_inputs
+    n_actions = environment.n_actions
     agents = {
         "dqn": DQN(environment, Dense((n_inputs, 64, 64, n_actions))),
         "impala": Impala(environment, Dense((n_inputs, 64, 64, n_actions + 1))),

@@ -12,7 +12,6 @@ from examples._shared.problem import Problem
 from examples.systems.big_dl import claims
 from examples.systems.big_dl.algorithm import FORWARD_BACKWARD, SYNCHRONIZATION, Task
 from examples.systems.big_dl.driver import Trained
-from examples.systems.big_dl.oracle import train_alone
 from examples.systems.big_dl.program import make_program
 
 EXECUTORS = flags.DEFINE_integer("executors", 4, "The largest number of executors, even.", 4)
@@ -35,7 +34,7 @@ def main(_: list[str]) -> None:
         claims.check_bytes(each[1], executors, problem.steps * problem.first_parameters.nbytes)
     trained = {executors: each[0] for executors, each in results.items()}
     calls: dict[int | None, float] = {None: dispatched(results[n][1], problem)}
-    alone = list(train_alone(problem, MOMENTUM))
+    alone = list(problem.steps_alone(MOMENTUM))
     claims.check_parameters(trained, alone[-1])
     losses = [problem.loss_and_gradient(x, held_out)[0] for x in alone]
     accuracy = problem.accuracy(trained[n].parameters, held_out)

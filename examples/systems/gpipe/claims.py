@@ -47,7 +47,7 @@ def check_kept(trained: Trained, problem: Problem, stages: int) -> None:
     """Check that stages of dense layers keep as many numbers for the way back as they should."""
     rows = len(problem.batch(0))
     bounds = list(pairwise(cut(problem.network.sizes, stages)))
-    own_widths = [problem.widths[begin : end + 1] for begin, end in bounds]
+    own_widths = [problem.dense.widths[begin : end + 1] for begin, end in bounds]
     is_right = True
     measured = ""
     of_all = [oracle.kept(widths, rows, rows) for widths in own_widths]

@@ -59,7 +59,7 @@ def train(n_ranks: int, options: Options) -> tuple[Problem, list[Trained]]:
     print(f"loss {losses[0]:.3f}, then {losses[-1]:.3f}; accuracy {accuracy:.3f}")
     claims.check_equal_bits(trained)
     claim = f"{n_ranks} ranks learn what one process learns from whole batches"
-    alone = claims.train_alone(problem, options.momentum)
+    alone = problem.train_alone(options.momentum)
     claims.check_near(trained[0].parameters, alone, tolerance, claim)
     if BACKEND.value == "courier":  # what goes by gloo is not counted
         claims.check_bytes(running.edges(), problem, options)

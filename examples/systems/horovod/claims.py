@@ -12,17 +12,6 @@ from examples._shared.problem import Problem
 from examples.systems.horovod.rank import Options, Trained
 
 
-def train_alone(problem: Problem, momentum: float) -> Array:
-    """Return the parameters that one process learns from whole batches."""
-    parameters = problem.first_parameters
-    velocity = np.zeros_like(parameters)
-    for step in range(problem.steps):
-        _, gradient = problem.loss_and_gradient(parameters, problem.batch(step))
-        velocity = momentum * velocity + gradient
-        parameters = parameters - problem.learning_rate * velocity
-    return parameters
-
-
 def check_equal_bits(ranks: Sequence[Trained]) -> None:
     """Check that all ranks end the same, though each began with other weights and saw other rows."""
     digests = sorted({trained.sha256 for trained in ranks})

@@ -11,7 +11,6 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import launchpad as lp
-from examples._shared import networks
 from examples._shared.checks import check, phase
 from examples._shared.data import Array, Data
 from examples._shared.problem import Problem
@@ -100,7 +99,7 @@ def loss_of(model: torch.nn.Module, data: Data) -> torch.Tensor:
 def check_loops(problem: Problem, by_numpy: Array) -> None:
     """Train the same network by torch: alone, as ranks of which one is killed, and by torch's own ranks."""
     phase("a model of torch, in a user's loop; rank 1 is killed half-way")
-    model = networks.in_torch(problem.widths, problem.first_parameters)
+    model = problem.dense.in_torch(problem.first_parameters)
     learned = []
     for function, kill_at in ((train_as_rank, problem.steps // 2), (train_by_ddp, None)):
         program = make_program(problem, None, kill_at, partial(function, model=model))

@@ -12,7 +12,6 @@ import numpy as np
 from jax import numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from examples._shared import networks
 from examples._shared.problem import Problem
 from examples.systems.tf_replicator.algorithm import Trained
 
@@ -50,7 +49,7 @@ def train_in_graph(problem: Problem, n: int) -> Trained:
         check_vma=False,  # so that the gradient of a sum is the sum of the replicas' gradients
     )
     compiled = jax.jit(step)
-    matrices: Any = networks.matrices(problem.widths, problem.first_parameters)
+    matrices: Any = problem.dense.matrices(problem.first_parameters)
     losses = []
     for number in range(problem.steps):
         data = problem.batch(number)
