@@ -214,3 +214,40 @@ def test_all_workers_are_ended_although_one_of_them_cannot_be(host: NodeHost) ->
     asyncio.run(serving(host, use))
 
     assert hosts[1].is_closed
+
+
+def test_a_reason_to_end_does_not_cut_the_closing_short(host: NodeHost) -> None:
+    async def close() -> None:
+        host.end("the executor has ended")
+        # `end` has put its call into the loop's queue before these.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        worker_host.is_closed = True
+
+    worker_host: Any = Fake()
+    worker_host.close = close
+    host._hosts["worker"] = worker_host
+
+    async def no_parts() -> Any:
+        for part in ():
+            yield part
+
+    async def send(part: Part) -> None:
+        raise AssertionError
+
+    asyncio.run(asyncio.wait_for(host.serve(no_parts(), send), DEADLINE_S))
+
+    assert worker_host.is_closed
+
+
+def test_a_host_that_is_told_to_end_says_why(host: NodeHost) -> None:
+    async def parts() -> Any:
+        host.end("the executor has ended")
+        await asyncio.Event().wait()
+        yield
+
+    async def send(part: Part) -> None:
+        raise AssertionError
+
+    with pytest.raises(LaunchError, match="the executor has ended"):
+        asyncio.run(asyncio.wait_for(host.serve(parts(), send), DEADLINE_S))

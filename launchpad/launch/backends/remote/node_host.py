@@ -99,8 +99,10 @@ class NodeHost:
         self._subreapers = SubreaperServer()
         self._port = OpenPort()
         self._lease = HostLease(self._on_lease_end)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._serving: asyncio.Task[Any] | None = None
         self._why_ended = ""
+        self._is_closing = False
 
     async def serve(self, parts: AsyncIterator[Part], send: Send) -> None:
         """Execute calls as long as they come. Then end what is left of the workers.
@@ -130,6 +132,8 @@ class NodeHost:
                 raise
             raise LaunchError(self._why_ended) from None
         finally:
+            # A second reason to end must not cut short what follows.
+            self._is_closing = True
             # First stop the calls in progress. Otherwise they would report the workers, which are ended here,
             # as if these had ended by themselves.
             for task in tasks:
@@ -145,11 +149,17 @@ class NodeHost:
         """End all workers at once, in the lease's thread, since the event loop may be busy or stuck."""
         for host in (*self._hosts.values(), *self._formers):
             OwnThread(target=host.end_now, name="launchpad-lease-end").start()
-        with contextlib.suppress(RuntimeError):  # the loop has been closed
-            self._loop.call_soon_threadsafe(self._stop, lease.ENDED)
+        self.end(lease.ENDED)
+
+    def end(self, why: str) -> None:
+        """End `serve`, which then raises LaunchError. Any thread and any signal handler may call this."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                self._loop.call_soon_threadsafe(self._stop, why)
 
     def _stop(self, why: str) -> None:
-        """End `serve`, which raises LaunchError."""
+        if self._is_closing or self._why_ended:
+            return
         assert self._serving is not None
         self._why_ended = why
         self._serving.cancel()

@@ -7,6 +7,8 @@ stream has closed: see `remote/join_server.py`.
 from __future__ import annotations
 
 import contextlib
+import signal
+from collections.abc import Iterator
 
 import psutil
 
@@ -31,7 +33,22 @@ def serve(launcher: LauncherAddress, job: int, task: int, gpus: tuple[str, ...])
     """
     ready = NodeReady(HostReady(node(), launcher.own_ip()), _executor())
     host = NodeHost(ready.where, launcher.versions, _REMEDY, gpus, _GPUS_FROM)
-    joined_node.serve(launcher, (job, task), ready, host)
+    with _ending_at_hangup(host):
+        joined_node.serve(launcher, (job, task), ready, host)
+
+
+@contextlib.contextmanager
+def _ending_at_hangup(host: NodeHost) -> Iterator[None]:
+    """Let SIGHUP end the host in order.
+
+    An executor that ends sends it to its Python processes. Without a handler it would kill this one at once,
+    in the middle of removing the folder of a worker.
+    """
+    former = signal.signal(signal.SIGHUP, lambda *_: host.end("Spark's executor has ended"))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, former)
 
 
 def _executor() -> str:
