@@ -11,6 +11,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from examples._shared.pictures import STYLE
+
 ROOT = Path(__file__).resolve().parent.parent
 OURS = "#c2410c"
 OTHERS = "#64748b"
@@ -23,13 +25,6 @@ LINES = (
     "grpcio",
 )  # more lines are hard to read
 GAP = 0.17  # the least distance of two lines' names, in powers of ten
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "svg.fonttype": "none",  # keep text as text, which makes the file ten times smaller
-    "svg.hashsalt": "launchpad",  # make the same file from the same figures
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
 
 
 def main() -> None:

@@ -36,14 +36,18 @@ class Bar(NamedTuple):
 
 
 def curves(title: str, x_label: str, y_label: str, by_name: Mapping[str, Sequence[float]]) -> None:
-    """Add a panel with one curve for each name. The first value of a curve is at 0 of the x axis."""
+    """Add a panel with one curve for each name. The first value of a curve is at 0 of the x axis.
+
+    A single curve has no legend: the panel's title says what it is.
+    """
 
     def draw(axes: Any) -> None:
         for name, values in by_name.items():
             axes.plot(range(len(values)), values, label=name)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        axes.legend(frameon=False)
+        if len(by_name) > 1:
+            _put_legend_below(axes)
 
     _panels.append((title, draw))
 
@@ -54,7 +58,8 @@ def bars(title: str, y_label: str, by_name: Mapping[str, float]) -> None:
     def draw(axes: Any) -> None:
         axes.bar(list(by_name), list(by_name.values()), color="C0")
         axes.set_ylabel(y_label)
-        axes.tick_params(axis="x", labelrotation=20)
+        is_crowded = len(by_name) > 5
+        axes.tick_params(axis="x", labelrotation=20 if is_crowded else 0)
 
     _panels.append((title, draw))
 
@@ -73,9 +78,14 @@ def timeline(title: str, x_label: str, by_worker: Mapping[str, Sequence[Bar]]) -
         axes.set_xlabel(x_label)
         for i, kind in enumerate(kinds):
             axes.bar(0, 0, color=f"C{i}", label=kind)
-        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(kinds))
+        _put_legend_below(axes)
 
     _panels.append((title, draw))
+
+
+def _put_legend_below(axes: Any) -> None:
+    """Put the legend where it hides no curve, in rows of three."""
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
 
 
 def traces(title: str, of_workers: Traces, until: float, name: str = "stage") -> None:

@@ -26,8 +26,8 @@ def main(_: list[str]) -> None:
     program = make_program(CartPole, strategy, EVALUATORS.value, kill_at=0)
     (disturbed,) = lp.run(program)["trainer"]
     check_kill(disturbed, trained)
-    returns = {"mean of 32 episodes": trained.returns}
-    pictures.curves("es: steps until the pole falls", "iteration", "return", returns)
+    returns = {"trainer": trained.returns}
+    pictures.curves("Mean return of 32 episodes", "iteration", "return", returns)
     done()
 
 

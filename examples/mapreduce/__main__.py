@@ -47,7 +47,7 @@ def main(_: list[str]) -> None:
     print("the most frequent words:")
     for word, count in most_frequent:
         print(f"{count:>12,}  {word}")
-    pictures.bars("mapreduce: the most frequent words", "count", dict(most_frequent))
+    pictures.bars("The most frequent words", "count", dict(most_frequent))
     done()
 
 

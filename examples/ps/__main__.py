@@ -49,9 +49,9 @@ def main(_: list[str]) -> None:
             check_killed(workers[0])
         trained[mode] = workers[0]
     losses = {mode: own.losses for mode, own in trained.items()}
-    pictures.curves("ps: what worker 0 learns", "step", "loss", losses)
+    pictures.curves("Loss of worker 0", "step", "loss", losses)
     staleness = {mode: own.staleness for mode, own in trained.items()}
-    pictures.bars("ps: age of gradients", "updates of others, at most", staleness)
+    pictures.bars("Age of the oldest gradient", "updates of others, at most", staleness)
     done()
 
 

@@ -54,7 +54,7 @@ def main(_: list[str]) -> None:
     ]
     disturbed = fit(problem, n, GROUP, deadly)[0]
     claims.check_kills(disturbed, in_groups[-1], deadly, GROUP)
-    pictures.curves("Training", "iteration", "held-out loss", {"big_dl": losses})
+    pictures.curves("Loss of held-out rows", "iteration", "held-out loss", {"big_dl": losses})
     made = {f"executor-{i}": float(n_made) for i, n_made in enumerate(disturbed.made)}
     pictures.bars("Tasks run in the last attempts", "tasks", made)
     done()

@@ -74,7 +74,7 @@ def main(_: list[str]) -> None:
     accuracy = networks.accuracy(network, pickle.loads(best.checkpoint), data[1])
     print(f"best: {best.hparams}, loss {best.metrics[-1]:.3f}, accuracy {accuracy:.3f}")
     promising = {name: curve for name, curve in curves.items() if len(curve) > steps // 3}
-    pictures.curves("losses of trials", "steps", "loss", promising)
+    pictures.curves("Losses of trials", "steps", "loss", promising)
     done()
 
 

@@ -46,7 +46,7 @@ def main(_: list[str]) -> None:
         are_equal = by_spark.parameters == fit(problem, "synchronous").parameters
         claim = "partitions of an RDD train the same model as a list of them, bit for bit"
         check(all(are_equal), claim, f"{sum(are_equal)} of {len(are_equal)} parameters are equal")
-    pictures.curves("Training", "updates of each worker", "held-out loss", losses)
+    pictures.curves("Loss of held-out rows", "updates of each worker", "held-out loss", losses)
     done()
 
 

@@ -59,8 +59,8 @@ def main(_: list[str]) -> None:
     losses = workers[-1].losses
     print(f"      loss {np.mean(losses[:10]):.3f}, in the end {np.mean(losses[-10:]):.3f}")
     traces = [layers.trace for layers in workers]
-    pictures.traces("stages never wait, once the pipeline is full", traces, until=24)
-    pictures.curves("learning from stale weights", "minibatch", "loss", {"loss": losses})
+    pictures.traces("No stage waits once the pipeline is full", traces, until=24)
+    pictures.curves("Loss with stale weights", "minibatch", "loss", {"loss": losses})
     checks.done()
 
 
