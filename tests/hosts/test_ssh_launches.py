@@ -75,6 +75,34 @@ with program.group("writer", restart=lp.RestartPolicy()):
 lp.launch(program, "ssh", hosts=sys.argv[2].split(","), state=folder + "/state")
 """
 
+RANKS = """
+import os
+import signal
+import socket
+
+rank = int(os.environ["RANK"])
+size = int(os.environ["WORLD_SIZE"])
+master = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+generation = os.environ["TORCHELASTIC_RESTART_COUNT"]
+if rank == 0:
+    with socket.create_server(("", master[1])) as server:
+        for _ in range(1, size):
+            connection, _ = server.accept()
+            connection.settimeout(20)
+            met = connection.recv(100).decode()
+            print(f"generation {generation}: {met} meets {socket.gethostname()}")
+else:
+    if generation == "0" and rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while True:
+        try:
+            connection = socket.create_connection(master, timeout=1)
+            break
+        except ConnectionRefusedError:
+            pass
+    connection.sendall(f"rank {rank} of {socket.gethostname()}".encode())
+    connection.close()
+"""
 
 MAPREDUCE = """
 import sys
@@ -148,6 +176,21 @@ class Launcher:
             output, _ = process.communicate(timeout=DEADLINE_S)
         return process.returncode, output
 
+    def run_in_ranks(self, script: str, n_ranks: int, hosts: str) -> tuple[int, str]:
+        """Return the exit status of `launchpad run --ranks`, and its output."""
+        file = HOME / "project/script.py"
+        write_own_file(self.host, file, script)
+        command = [sys.executable, "-u", "-m", "launchpad", "run", f"--ranks={n_ranks}"]
+        with self.host.popen(
+            [*command, "--launch_type=ssh", str(file)],
+            user=USER,
+            env={"LP_HOSTS": hosts},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as process:
+            output, _ = process.communicate(timeout=DEADLINE_S)
+        return process.returncode, output
+
 
 @pytest.fixture
 def launcher(ssh_network: Network, sshd: Sshd) -> Launcher:
@@ -204,6 +247,14 @@ def test_workers_on_all_hosts_call_each_other_and_nothing_is_left(launcher: Laun
     for host in launcher.network.hosts:
         until(lambda host=host: not workers_on(host))  # type: ignore[misc]
         assert leftovers(host) == []
+
+
+def test_a_script_for_torchrun_runs_in_ranks_on_all_hosts(launcher: Launcher) -> None:
+    status, output = launcher.run_in_ranks(RANKS, n_ranks=3, hosts="h1,h2,h3")
+
+    assert status == 0, output
+    met = set(re.findall(r"generation 1: (.*) meets h1", output))
+    assert met == {"rank 1 of h2", "rank 2 of h3"}, output
 
 
 def refusal(launcher: Launcher, hosts: object) -> str:
