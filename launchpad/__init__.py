@@ -51,7 +51,9 @@ __all__ = list(_MODULES)
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module 'launchpad' has no attribute {name!r}")
+        from launchpad.courier.explained import no_attribute
+
+        raise no_attribute("launchpad", name, __all__, "launchpad.other_names:MODULE")
     module = _MODULES[name]
     if module == __name__:
         return importlib.import_module(f"{module}.{name}")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from launchpad.courier.checks import is_whole
+from launchpad.courier.explained import Explained, explains_arguments
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError
 from launchpad.graph.graph import Edge, Graph
-from launchpad.graph.picture import mermaid
+from launchpad.graph.picture import dot, mermaid
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.resources import Resources
@@ -50,7 +52,7 @@ class Group:
     setup: SetUp | None = None
 
 
-class Program(Opaque):
+class Program(Explained, Opaque):
     """A distributed program, described as a graph of nodes.
 
     Example:
@@ -75,6 +77,8 @@ class Program(Opaque):
     Raises:
         DefinitionError: the name is empty or not a string, or `setup` cannot be called without arguments.
     """
+
+    _other_names = "launchpad.other_names:PROGRAM"
 
     def __init__(self, name: str, *, setup: SetUp | None = None) -> None:
         if not isinstance(name, str) or not name:
@@ -121,6 +125,7 @@ class Program(Opaque):
         """Return all nodes, group by group."""
         return [node for nodes in self._nodes.values() for node in nodes]
 
+    @explains_arguments("launchpad.other_names:GROUP")
     @contextlib.contextmanager
     def group(
         self,
@@ -182,20 +187,48 @@ class Program(Opaque):
         finally:
             self._current = None
 
-    def add_node(self, node: Node[HandleT], label: str | None = None) -> HandleT:
+    @overload
+    def add_node(self, node: Node[HandleT], label: str | None = None) -> HandleT: ...
+
+    @overload
+    def add_node(
+        self, node: Node[HandleT], label: str | None = None, *, replicas: int
+    ) -> list[HandleT]: ...
+
+    @explains_arguments("launchpad.other_names:ADD_NODE")
+    def add_node(
+        self, node: Node[HandleT], label: str | None = None, *, replicas: int | None = None
+    ) -> HandleT | list[HandleT]:
         """Add a node and return its handle, which you pass to other nodes as an argument.
+
+        Example:
+            learner = program.add_node(lp.CourierNode(Learner), label="learner")
+            actors = program.add_node(lp.CourierNode(Actor, learner), label="actor", replicas=32)
 
         Args:
             node: A node that has not been added to a program yet.
             label: The group of the node. Required outside `with program.group(…)`, optional inside it.
+            replicas: If given, that many nodes like `node` are added, and their handles are returned as a
+                list. They have the same arguments. In a worker, `lp.current().replica_index` says which of
+                them it is, and `lp.current().seed` differs.
 
         Raises:
             DefinitionError: there is no label, the label differs from the open group's, the node was added
-                before, or the node cannot run (wrong arguments, a class without `run()`, a generator).
+                before, or the node cannot run (wrong arguments, a class without `run()`, a generator);
+                `replicas` is not a whole number, 1 or more, or a node of this kind can't have replicas.
             TypeError: `node` is not a node.
         """
         if not isinstance(node, Node):
-            raise TypeError(f"add_node takes a node such as lp.CourierNode(…), got {node!r}")
+            raise TypeError(_no_node(node))
+        if replicas is None:
+            return self._add(node, label)
+        if not is_whole(replicas, at_least=1):
+            raise DefinitionError(f"replicas={replicas!r}: expected a whole number, 1 or more")
+        nodes = [node, *(node.replica() for _ in range(1, replicas))]
+        return [self._add(each, label) for each in nodes]
+
+    def _add(self, node: Node[HandleT], label: str | None) -> HandleT:
+        """Add one node, and return its handle."""
         if label is None:
             if self._current is None:
                 raise DefinitionError("outside `with program.group(…)` add_node needs a label")
@@ -242,6 +275,16 @@ class Program(Opaque):
         """Return the graph as a Mermaid flowchart, which GitHub and most editors draw."""
         return mermaid(self)
 
+    def to_dot(self) -> str:
+        """Return the graph in the language of Graphviz."""
+        return dot(self)
+
+    def to_svg(self) -> str:
+        """Return the graph as an SVG picture, such as `launchpad graph --format svg` writes."""
+        from launchpad.graph.svg import svg
+
+        return svg(self)
+
     def __str__(self) -> str:
         return str(self.graph())
 
@@ -250,11 +293,9 @@ class Program(Opaque):
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Return the graph in three formats; a notebook shows the richest that it can draw."""
-        from launchpad.graph.svg import svg
-
         return {
             "text/vnd.mermaid": self.to_mermaid(),
-            "image/svg+xml": svg(self),
+            "image/svg+xml": self.to_svg(),
             "text/plain": str(self),
         }
 
@@ -263,7 +304,7 @@ class Program(Opaque):
         current = self._current
         self._current = None
         try:
-            return self.add_node(node, label)
+            return self._add(node, label)
         finally:
             self._current = current
 
@@ -354,9 +395,8 @@ def ranks(
         named = named.func
     program = Program(getattr(named, "__name__", "ranks"))
     with program.group("rank", resources=resources, restart=restart):
-        for _ in range(n):
-            node = CollectiveNode(function, *args, backend=backend, timeout_s=timeout_s, **kwargs)
-            program.add_node(node)
+        node = CollectiveNode(function, *args, backend=backend, timeout_s=timeout_s, **kwargs)
+        program.add_node(node, replicas=n)
     return program
 
 
@@ -377,6 +417,12 @@ def _check_setup(owner: str, setup: SetUp | None) -> None:
         raise DefinitionError(f"{owner}: setup= takes a function without arguments, got {setup!r}")
     user_code.check_function(f"setup= of {owner}", setup)
     user_code.check_arguments(f"setup= of {owner}", setup, (), {})
+
+
+def _no_node(given: object) -> str:
+    """Return the text of the error for what is not a node."""
+    kind = "PyNode" if inspect.isroutine(given) else "CourierNode"
+    return f"add_node takes a node such as lp.{kind}(…), got {given!r}"
 
 
 def _check_label(label: str) -> None:

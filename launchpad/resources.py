@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 from launchpad.courier import formatting
 from launchpad.courier.checks import is_number, is_whole
+from launchpad.courier.explained import explains_arguments
 from launchpad.errors import refuse_unless
 
 PACK = "pack"
@@ -25,6 +26,7 @@ _PREFIXES = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)(b?)", re.IGNORECASE)
 
 
+@explains_arguments("launchpad.other_names:RESOURCES")
 @dataclass(frozen=True)
 class Resources:
     """The resources of each worker of a group, on any backend.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from launchpad.courier.checks import is_number, is_whole
+from launchpad.courier.explained import explains_arguments
 from launchpad.errors import DefinitionError, refuse_unless
 
 NEVER = "never"
@@ -20,6 +21,7 @@ SCOPES = (WORKER, GROUP, PROGRAM)
 _LONGEST_DELAY_S = 30.0
 
 
+@explains_arguments("launchpad.other_names:RESTART_POLICY")
 @dataclass(frozen=True)
 class RestartPolicy:
     """The rules by which workers of a group are started again.

@@ -12,7 +12,7 @@ from tests import structure
 PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
-    "checks formatting light_dataclass interruptions log own_threads trees",
+    "checks explained formatting light_dataclass interruptions log own_threads trees",
     "errors extras fork deadlines buffers promise",
     "call_stack caller",
     "protocol security periodic_checks",
@@ -67,7 +67,7 @@ LAUNCH = [
 LAYERS = [
     *below("courier", COURIER),
     "courier outcome",
-    "errors telemetry",
+    "errors other_names telemetry",
     "command_line state edges",
     "flags",
     "resources restart_policy traverse",

@@ -342,3 +342,61 @@ def test_sound_30_a_node_that_was_never_configured_is_refused_when_planned() -> 
         lp.plan(program)
     node.configure(1, 2)
     lp.plan(program)
+
+
+def test_add_node_with_replicas_adds_as_many_nodes_with_addresses_of_their_own() -> None:
+    program = lp.Program("p")
+    handles = program.add_node(lp.CourierNode(Server), label="server", replicas=3)
+    waiting = program.add_node(lp.PyNode(lp.wait_for_stop), label="waiting", replicas=2)
+
+    with lp.launch(program, "test_mt") as running:
+        answers = [running.client(handle).ping() for handle in handles]
+        names = [status.worker for status in running.status()]
+
+    assert answers == ["pong"] * 3
+    assert names == ["server-0", "server-1", "server-2", "waiting-0", "waiting-1"]
+    assert len(waiting) == 2
+    assert len({handle.client_options[0] for handle in handles}) == 3
+
+
+def with_an_address_among_its_arguments() -> lp.Node[Any]:
+    address = lp.Address("board")
+    node = lp.PyClassNode(Client, [address])
+    node.allocate_address(address)
+    return node
+
+
+@pytest.mark.parametrize(
+    ("make_node", "replicas", "text"),
+    [
+        (lambda: lp.PyNode(print), 0, "replicas=0: expected a whole number, 1 or more"),
+        (lambda: lp.PyNode(print), 2.0, "replicas=2.0: expected a whole number"),
+        (
+            lambda: lp.MultiThreadingColocation([lp.PyNode(print)]),
+            2,
+            "a colocation has no replicas",
+        ),
+        (with_an_address_among_its_arguments, 2, r"args\[0\]\[0\] is an address of its own"),
+    ],
+)
+def test_what_cannot_have_replicas_is_refused_and_nothing_is_added(
+    make_node: Callable[[], lp.Node[Any]], replicas: Any, text: str
+) -> None:
+    program = lp.Program("p")
+
+    with pytest.raises(lp.DefinitionError, match=text):
+        program.add_node(make_node(), label="a", replicas=replicas)
+
+    assert program.groups == {}
+
+
+def test_a_handle_of_another_program_gives_no_client_of_this_one() -> None:
+    program = lp.Program("p")
+    program.add_node(lp.CourierNode(Server), label="server")
+    stranger = lp.Program("q").add_node(lp.CourierNode(Server), label="server")
+
+    with lp.launch(program, "test_mt") as running:
+        with pytest.raises(KeyError, match="is of no node of program 'p'"):
+            running.client(stranger)
+        with pytest.raises(TypeError, match="takes a handle, or the label of a group"):
+            running.client(0)  # type: ignore[call-overload]

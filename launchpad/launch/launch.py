@@ -59,7 +59,7 @@ def plan(
     from launchpad.launch.planning import planner
 
     name = registry.launch_type_name(launch_type)
-    backend = registry.backend_of(name, options)
+    backend = _backend_of(name, options)
     return planner.plan(
         _single(program), backend, name, local_resources, restart, resources, state, preload
     )
@@ -194,7 +194,7 @@ def launch(
         # The code below imports a lot. The process that was started early imports at the same time.
         from launchpad.launch.planning import planner
 
-        backend = registry.backend_of(name, options)
+        backend = _backend_of(name, options)
         backend.early = early
         launch_plan = planner.plan(
             program, backend, name, local_resources, restart, resources, state, preload
@@ -228,6 +228,22 @@ def _warn_of_a_flag_without_effect(launch_type: str) -> None:
             " Leave that out, and an option of this name too if the script has one: launchpad reads the flag",
             stacklevel=3,
         )
+
+
+def _backend_of(launch_type: str, options: Mapping[str, Any]) -> Backend:
+    """Return the backend of a launch type. If it takes no such option, say what the caller may have meant."""
+    from launchpad.courier.explained import hint_for
+    from launchpad.errors import DefinitionError
+    from launchpad.launch import registry
+
+    try:
+        return registry.backend_of(launch_type, options)
+    except registry.UnknownOption as error:
+        import inspect
+
+        known = [*inspect.signature(launch).parameters, *error.known]
+        hint = hint_for(error.option, known, "launchpad.other_names:LAUNCH")
+        raise DefinitionError(f"{error}{hint}") from None
 
 
 def _log_level() -> str:

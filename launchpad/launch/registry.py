@@ -11,13 +11,15 @@ from __future__ import annotations
 import contextlib
 import enum
 import importlib
+import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from launchpad import command_line
-from launchpad.errors import DefinitionError, LaunchError, did_you_mean
+from launchpad.courier.explained import hint_for
+from launchpad.errors import DefinitionError, LaunchError
 from launchpad.launch.backends.backend import Backend
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ class LaunchType(enum.Enum):
 
     LOCAL_MULTI_THREADING = "local_mt"
     LOCAL_MULTI_PROCESSING = "local_mp"
+    LOCAL_MT = "local_mt"
+    LOCAL_MP = "local_mp"
     TEST_MULTI_THREADING = "test_mt"
     TEST_MULTI_PROCESSING = "test_mp"
     RAY = "ray"
@@ -71,6 +75,22 @@ class LaunchType(enum.Enum):
     TEST_SLURM = "test_slurm"
     KUBERNETES = "kubernetes"
     TEST_KUBERNETES = "test_kubernetes"
+
+
+class UnknownOption(DefinitionError):
+    """A backend doesn't take an option.
+
+    Attributes:
+        option: The name of the option.
+        known: The names of those that the backend takes.
+    """
+
+    def __init__(self, launch_type: str, option: str, known: Iterable[str]) -> None:
+        super().__init__(
+            f"lp.launch takes no argument {option!r} with launch type {launch_type!r}."
+        )
+        self.option = option
+        self.known = tuple(known)
 
 
 def launch_type_name(launch_type: LaunchType | str | None) -> str:
@@ -93,7 +113,8 @@ def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> 
         options: Its options, such as an `image` for `kubernetes`.
 
     Raises:
-        DefinitionError: no such name is registered, or the backend takes no such option.
+        UnknownOption: the backend takes no such option.
+        DefinitionError: no such name is registered, or an option has a wrong value.
         LaunchError: what is registered cannot be imported, or is not a Backend.
     """
     target = target_of(name)
@@ -109,6 +130,10 @@ def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> 
     except TypeError as error:
         if not options:
             raise
+        known = inspect.signature(kind).parameters
+        unknown = [option for option in options if option not in known]
+        if unknown:
+            raise UnknownOption(name, unknown[0], known) from None
         listed = ", ".join(map(repr, options))
         raise DefinitionError(f"launch type {name!r} does not take {listed}: {error}") from error
     if not isinstance(backend, Backend):
@@ -127,7 +152,7 @@ def target_of(name: str) -> str:
         names = sorted({*_BUILT_IN, *_third_party()})
         raise DefinitionError(
             f"there is no launch type {name!r}; there are {', '.join(names)}."
-            f"{did_you_mean(name, names, shown=repr)}"
+            f"{hint_for(name.lower(), map(repr, names), 'launchpad.other_names:LAUNCH_TYPE_NAMES')}"
         )
     return target
 

@@ -12,15 +12,17 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar, overload
 
 from launchpad import outcome
 from launchpad.courier import Client, caller, keyring
 from launchpad.courier.client.typed import CourierClient
+from launchpad.courier.explained import Explained, explains_arguments
 from launchpad.courier.telemetry import recording
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.graph.picture import picture_of
+from launchpad.handle import Handle
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.output.printer import Output, Overlay
 from launchpad.launch.plan import LaunchPlan
@@ -40,11 +42,14 @@ from launchpad.launch.supervision.runner import (
     StopRequest,
 )
 from launchpad.launch.supervision.worker_state import State
+from launchpad.nodes.courier import CourierHandle
 from launchpad.runtime import context, results
 from launchpad.runtime.context import LaunchedAddress
 from launchpad.telemetry.edge_stats import Edges
 from launchpad.telemetry.program_metrics import Metrics
 from launchpad.telemetry.trace import Trace
+
+ClientT = TypeVar("ClientT")
 
 _REPORTED_S = 10.0
 """Seconds that workers may take to report what they have recorded."""
@@ -52,7 +57,7 @@ _REPORTED_S = 10.0
 _NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
 
 
-class Running:
+class Running(Explained):
     """A launched program. Wait for it, stop it, look at it, call into it.
 
     Example:
@@ -72,6 +77,8 @@ class Running:
         is_asked: True if this script or Ctrl-C asked the program to stop.
         skips_grace: True if the program was asked to stop at once.
     """
+
+    _other_names = "launchpad.other_names:RUNNING"
 
     def __init__(self, plan: LaunchPlan, run: RunDirectory, runner: Runner, is_test: bool) -> None:
         self.plan = plan
@@ -168,6 +175,7 @@ class Running:
         except (OSError, RuntimeError) as error:  # RuntimeError: no new thread can be started
             output.note(f"`python -m launchpad` cannot reach this program: {error}")
 
+    @explains_arguments("launchpad.other_names:TIMEOUT")
     def wait(
         self,
         timeout_s: float | Collection[str] | None = None,
@@ -216,6 +224,7 @@ class Running:
             if failure is not None:
                 raise failure
 
+    @explains_arguments("launchpad.other_names:TIMEOUT")
     def results(self, label: str, timeout_s: float | None = None) -> list[Any]:
         """Return the values that a group's functions or `run()` methods returned, by replica.
 
@@ -522,7 +531,13 @@ class Running:
         """
         return self._runner.workers_of(worker).crash(worker, why)
 
-    def client(self, label: str, index: int = 0) -> CourierClient[Any]:
+    @overload
+    def client(self, label: str, index: int = 0) -> CourierClient[Any]: ...
+
+    @overload
+    def client(self, label: Handle[ClientT]) -> ClientT: ...
+
+    def client(self, label: str | Handle[Any], index: int = 0) -> Any:
         """Return a client of a CourierNode for the launching script; in a colocation, the first one's.
 
         If the node has a client class of its own, the client is of that class: a QueueNode gives an
@@ -532,39 +547,59 @@ class Running:
         `courier_client_kwargs`, and knows the methods that may run twice.
 
         Example:
+            running.client(learner).get_step()          # learner = program.add_node(…), and typed so
             running.client("actor", 3).get_step()
             running.client("actor-3").get_step()
 
         Args:
-            label: The group, or the name of a worker.
+            label: The handle of a node, or its group, or the name of a worker.
             index: The replica of the group.
 
         Raises:
-            KeyError: there is no such group, replica or worker, or it serves nothing.
+            KeyError: there is no such node, group, replica or worker, or it serves nothing.
             NotRunningError: the program has ended.
         """
+        if isinstance(label, Handle):
+            return self._client_of(label)
+        if not isinstance(label, str):
+            raise TypeError(f"client takes a handle, or the label of a group, got {label!r}")
         name = f"{label}-{index}"
         if label not in self.plan.groups:
             names = {w.name for w in self.plan.workers} | {w.colocation for w in self.plan.workers}
             if label not in names or index:
                 raise self._no_group(label)
             name = label
-        if self.is_done:
-            raise NotRunningError(f"program {self.plan.program!r} has ended, and {name} with it")
         for address in self.plan.endpoints:
             worker, _, role = address.partition("/")
             if (worker == name or worker.startswith(f"{name}.")) and role.endswith("courier"):
-                place = self._place(address)
-                options = dict(self.plan.client_options.get(address, {}))
-                made_into = options.pop("made_into", None)
-                client = Client[Any](
-                    place.where if place.can_move else place.where(),
-                    name=worker,
-                    failure_check=place.failure_check,
-                    **options,
-                )
-                return made_into(client) if made_into else client
+                return self._client_at(address, self.plan.client_options.get(address, {}))
         raise KeyError(f"{name} serves nothing; those that do: {sorted(self.plan.endpoints)}")
+
+    def _client_of(self, handle: Handle[Any]) -> Any:
+        """Return the client that the handle turns into."""
+        if not isinstance(handle, CourierHandle):
+            raise KeyError(f"{handle!r} turns into no client: its node serves no calls")
+        uid, options = handle.client_options
+        address = self.plan.uids.get(uid)
+        if address is None:
+            raise KeyError(f"{handle!r} is of no node of program {self.plan.program!r}")
+        return self._client_at(address, options)
+
+    def _client_at(self, address: str, options: Mapping[str, Any]) -> Any:
+        """Return a client of the server at an address."""
+        worker = address.partition("/")[0]
+        if self.is_done:
+            raise NotRunningError(f"program {self.plan.program!r} has ended, and {worker} with it")
+        place = self._place(address)
+        client_options = dict(options)
+        made_into = client_options.pop("made_into", None)
+        client = Client[Any](
+            place.where if place.can_move else place.where(),
+            name=worker,
+            failure_check=place.failure_check,
+            **client_options,
+        )
+        return made_into(client) if made_into else client
 
     def clients(self, label: str) -> list[CourierClient[Any]]:
         """Return the clients of all replicas of a group, in order.

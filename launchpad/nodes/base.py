@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -10,6 +11,7 @@ from launchpad.address import Address
 from launchpad.errors import DefinitionError
 from launchpad.handle import Handle
 from launchpad.runtime.executable import Executable
+from launchpad.traverse import walk
 
 HandleT = TypeVar("HandleT", bound=Handle[Any], covariant=True)
 
@@ -81,6 +83,32 @@ class Node(abc.ABC, Generic[HandleT]):
             )
         self.addresses.append(address)
         return address
+
+    def replica(self) -> Node[HandleT]:
+        """Return a node with the same arguments, and addresses of its own.
+
+        Raises:
+            DefinitionError: the node's arguments hold one of its addresses, or it is a colocation.
+        """
+        if self.members():
+            raise DefinitionError(
+                f"{self!r}: a colocation has no replicas, since its nodes' handles belong to one of them."
+                " Add several in a loop"
+            )
+        mine = {address: Address(address.role, kind=address.kind) for address in self.addresses}
+        for where, value in self.arguments().items():
+            for place in walk(value, where, stop_at=(Address,)):
+                if isinstance(place.value, Address) and place.value in mine:
+                    raise DefinitionError(
+                        f"{self!r}: {place.path} is an address of its own, so it has no replicas. Add"
+                        " several in a loop, each with an address"
+                    )
+        replica = copy.copy(self)
+        replica.addresses = list(mine.values())
+        for name, value in vars(self).items():
+            if isinstance(value, Address) and value in mine:
+                setattr(replica, name, mine[value])
+        return replica
 
     def joined(
         self,

@@ -42,6 +42,14 @@ class UnservedNode(Node[PyHandle]):
         return PyHandle(self)
 
 
+def _no_constructor(node: str, given: object) -> str:
+    """Return the text of the error for what is neither a class nor a function."""
+    return (
+        f"{node} needs a class or a function, got {given!r}. Give the class and its arguments,"
+        f" lp.{node}({type(given).__name__}, …): the worker builds the object"
+    )
+
+
 class ConstructorNode(Node[HandleT]):
     """A node described by a constructor and its arguments: the base of the usual kinds of node."""
 
@@ -49,9 +57,7 @@ class ConstructorNode(Node[HandleT]):
 
     def __init__(self, constructor: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
         if not callable(constructor):
-            raise TypeError(
-                f"{type(self).__name__} needs a class or a function, got {constructor!r}"
-            )
+            raise TypeError(_no_constructor(type(self).__name__, constructor))
         super().__init__()
         self._code = Code(constructor)
         self._args = args

@@ -11,6 +11,9 @@ Example:
     replay = program.add_node(lp.ReplayNode([table]), label="replay")
 """
 
+from typing import NoReturn
+
+from launchpad.courier.explained import no_attribute
 from launchpad.replay.batches import Batches
 from launchpad.replay.client import ReplayClient
 from launchpad.replay.columns import ReplaySample, SampleInfo
@@ -64,3 +67,7 @@ __all__ = [
     "TrajectoryWriter",
     "Transition",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise no_attribute("lp.replay", name, __all__, "launchpad.other_names:REPLAY")

@@ -23,6 +23,7 @@ from typing import Any, TypeVar, overload
 
 from launchpad.courier import caller
 from launchpad.courier.caller import Peer
+from launchpad.courier.explained import Explained
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
 from launchpad.runtime.addresses import KnownAddresses
@@ -35,7 +36,7 @@ _State = TypeVar("_State")
 
 
 @dataclass(eq=False)
-class RunContext:
+class RunContext(Explained):
     """A worker's view of itself and of the program it runs in: `lp.current()`.
 
     Example:
@@ -54,6 +55,8 @@ class RunContext:
         launch_type: The launch type, such as `local_mp`.
         gpus: The devices that this worker may use, as in CUDA_VISIBLE_DEVICES.
     """
+
+    _other_names = "launchpad.other_names:CONTEXT"
 
     program: str
     name: str

@@ -25,6 +25,18 @@ def test_a_server_says_how_it_is(serve, connect, address) -> None:
     assert client.m() == 1
 
 
+def test_dir_of_a_client_lists_what_the_server_serves(serve, connect, address) -> None:
+    client = connect(address, wait_for_ready=False)
+    assert "put" not in dir(client)
+
+    serve(address, get=lambda: 1, put=lambda: None)
+    with pytest.raises(courier.MethodNotFound, match="Did you mean put"):
+        client.putt()
+
+    assert {"get", "put", "futures", "with_options"} <= set(dir(client))
+    assert "putt" not in dir(client)
+
+
 @pytest.mark.every_transport
 def test_a_draining_server_ends_its_calls_and_takes_no_more(serve, connect, address, gate) -> None:
     server = serve(address, block=lambda: gate.wait(10), m=lambda: 1)

@@ -59,7 +59,7 @@ def handles(program: lp.Program, handle: lp.CourierHandle[Learner]) -> None:
     handle.dereference().stepp(1)  # rejected: "stepp"
     program.add_node(lp.CourierNode(Learner), "a").dereference().stepp(1)  # rejected: "stepp"
     wants(handle.dereference())  # rejected: "Evaluates"
-    program.add_node(Learner, label="no node")  # rejected: "Node
+    program.add_node(Learner, label="no node")  # rejected: "add_node
 
 
 def by_address(address: str) -> None:

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn
 from launchpad.courier import caller
 from launchpad.courier.call_stack import Edge
 from launchpad.courier.client.channel import Channel, channel_to
-from launchpad.courier.client.options import Options
+from launchpad.courier.client.options import OPTION_NAMES, Options
+from launchpad.courier.client.other_names import METHOD
 from launchpad.courier.client.server_info import ServerInfo
+from launchpad.courier.errors import CourierError
+from launchpad.courier.explained import hint_for, no_attribute
 from launchpad.courier.protocol import framing
 from launchpad.courier.security import keyring
 from launchpad.courier.telemetry import registry
@@ -36,6 +39,9 @@ else:
 
 R = TypeVar("R")
 
+_LISTING_S = 1.0
+"""Seconds that `dir(client)`, and so completion in a notebook, may wait for the server."""
+
 
 class Method(partial[Any]):
     """A bound remote method. Call it; using it as a bool raises TypeError."""
@@ -47,6 +53,15 @@ class Method(partial[Any]):
 
     def __repr__(self) -> str:
         return f"<method {self.args[-1].decode()!r} of a courier server>"
+
+    # Hide this from type checkers, which would otherwise accept any attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            # In `client.future.step(batch)`, the other system's name is the method's.
+            own_name = self.args[-1].decode()
+            guess = own_name if own_name in METHOD else name
+            raise no_attribute(repr(self), guess, (), "launchpad.courier.client.other_names:METHOD")
 
 
 class Methods(Generic[R]):
@@ -200,6 +215,12 @@ class Client(Methods[Any], Generic[T]):
 
         Raises TypeError for an unknown option; see `client/options.py`.
         """
+        unknown = [name for name in changes if name not in OPTION_NAMES]
+        if unknown:
+            hint = hint_for(
+                unknown[0], OPTION_NAMES, "launchpad.courier.client.other_names:OPTIONS"
+            )
+            raise TypeError(f"with_options() takes no argument {unknown[0]!r}.{hint}")
         view = object.__new__(type(self))
         view._source = self._source
         view._name = self._name
@@ -223,6 +244,15 @@ class Client(Methods[Any], Generic[T]):
                 "Let the server have a method for it, and call that."
             )
         self.__dict__[name] = value
+
+    def __dir__(self) -> list[str]:
+        """Return the names of the client's own methods, and the server's names if it answers soon."""
+        own_names = ["address", "aio", "futures", "stats", "with_options"]
+        view: Any = self.with_options(timeout_s=_LISTING_S, wait_for_ready=False)
+        try:
+            return [*own_names, *list_methods(view)]
+        except CourierError:
+            return own_names
 
     def __enter__(self) -> T:  # type checkers take the client for a T
         return self  # type: ignore[return-value]

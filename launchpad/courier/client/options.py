@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+from dataclasses import fields
 from typing import Any
 
 from launchpad.courier.call_stack import current_call
@@ -49,3 +50,6 @@ class Options:
         deadline = None if self.timeout_s is None else began + self.timeout_s
         call_context = current_call.get()
         return deadline if call_context is None else call_context.limit(deadline)
+
+
+OPTION_NAMES = tuple(field.name for field in fields(Options))

@@ -13,6 +13,7 @@ from launchpad.courier import call_stack
 from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import MethodNotFound, RemoteError
+from launchpad.courier.explained import hint_for
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing, joined
 from launchpad.courier.protocol.framing import ATTACH, LIST_METHODS, WAITS
@@ -171,11 +172,8 @@ class Dispatcher:
         fallback = self.fallback
         if fallback is not None and b"/" not in method:
             return self._runnable(lambda *args, **kwargs: fallback(name, args, kwargs))
-        import difflib
-
         names = self.list_names()
-        similar_names = difflib.get_close_matches(name, names, n=3)
-        hint = f" Did you mean {' or '.join(similar_names)}?" if similar_names else ""
+        hint = hint_for(name, names, "launchpad.courier.client.other_names:SERVED")
         raise MethodNotFound(
             f"{self.server} ({self.address}) has no method {name!r}.{hint} "
             f"It serves: {', '.join(names) or 'nothing'}.",
