@@ -44,7 +44,5 @@ program = lp.Program("corridor")
 replay = program.add_node(lp.ReplayNode([table]), label="replay")
 with program.group("learner", main=True):
     learner = program.add_node(lp.CourierNode(Learner, replay))
-with program.group("actor"):
-    for _ in range(32):
-        program.add_node(lp.PyNode(act, learner, replay))
+program.add_node(lp.PyNode(act, learner, replay), label="actor", replicas=32)
 print("best actions:", lp.run(program, preload=["numpy"])["learner"][0])

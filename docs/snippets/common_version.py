@@ -27,9 +27,7 @@ def train(steps: int) -> str:
 
 
 program = lp.Program("ranks")
-with program.group("rank"):
-    for _ in range(2):
-        program.add_node(lp.PyNode(train, 4))
+program.add_node(lp.PyNode(train, 4), label="rank", replicas=2)
 
 with tempfile.TemporaryDirectory() as folder:
     for _ in range(2):

@@ -34,9 +34,7 @@ class Player:
 def make_program(players: int = 3, rolls: int = 10) -> lp.Program:
     program = lp.Program("dice")
     table = program.add_node(lp.CourierNode(Table), label="table")
-    with program.group("player"):
-        for _ in range(players):
-            program.add_node(lp.PyClassNode(Player, table, rolls=rolls))
+    program.add_node(lp.PyClassNode(Player, table, rolls=rolls), label="player", replicas=players)
     return program
 
 

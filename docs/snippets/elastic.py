@@ -19,8 +19,7 @@ def train(group: lp.Collective, limit: int) -> tuple[int, int]:
 # part: program
 program = lp.Program("elastic")
 with program.group("rank", restart=lp.RestartPolicy(min_replicas=2)):
-    for _ in range(3):
-        program.add_node(lp.CollectiveNode(train, 30))
+    program.add_node(lp.CollectiveNode(train, 30), replicas=3)
 
 
 # end

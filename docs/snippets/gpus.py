@@ -17,8 +17,7 @@ program = lp.Program("gpus")
 with program.group("learner", resources=lp.Resources(gpus=2, accelerator="A100", memory="2GiB")):
     program.add_node(lp.PyNode(show))
 with program.group("actor", resources=lp.Resources(gpus=0.25)):
-    for _ in range(4):
-        program.add_node(lp.PyNode(show))
+    program.add_node(lp.PyNode(show), replicas=4)
 program.add_node(lp.PyNode(show), label="server")
 # end
 

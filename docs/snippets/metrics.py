@@ -18,9 +18,7 @@ def act(learner: lp.CourierClient[Learner]) -> None:
 # part: look
 program = lp.Program("metrics")
 learner = program.add_node(lp.CourierNode(Learner), label="learner")
-with program.group("actor"):
-    for _ in range(2):
-        program.add_node(lp.PyNode(act, learner))
+program.add_node(lp.PyNode(act, learner), label="actor", replicas=2)
 
 with lp.launch(program) as running:
     while any(worker.state != "running" for worker in running.status()):

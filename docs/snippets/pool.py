@@ -12,8 +12,7 @@ def evaluate(x: int) -> int:
 # part: program
 program = lp.Program("sweep")
 with program.group("worker", restart=lp.RestartPolicy()):
-    for _ in range(2):
-        program.add_node(lp.PoolNode())
+    program.add_node(lp.PoolNode(), replicas=2)
 
 with lp.launch(program) as running, lp.pool(running.clients("worker")) as pool:
     scores = list(pool.map(evaluate, range(100)))

@@ -11,9 +11,7 @@ def work() -> bool:
 
 
 program = lp.Program("preload")
-with program.group("worker"):
-    for _ in range(4):
-        program.add_node(lp.PyNode(work))
+program.add_node(lp.PyNode(work), label="worker", replicas=4)
 
 print(lp.run(program, "local_mp", preload=["sklearn"])["worker"])
 # end

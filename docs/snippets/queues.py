@@ -22,8 +22,6 @@ rows = program.add_node(lp.QueueNode[Row](maxsize=100, producers=3), label="rows
 with program.group("reader"):
     for shard in ("a", "b", "c"):
         program.add_node(lp.PyNode(read, rows, shard))
-with program.group("trainer"):
-    for _ in range(2):
-        program.add_node(lp.PyNode(train, rows))
+program.add_node(lp.PyNode(train, rows), label="trainer", replicas=2)
 print(sum(lp.run(program)["trainer"]))
 # end

@@ -25,9 +25,7 @@ def send(average: lp.CourierClient[Average]) -> float:
 def make_program(order: lp.edges.Record | lp.edges.Replay) -> lp.Program:
     program = lp.Program("recorded")
     average = program.add_node(lp.CourierNode(Average), label="average")
-    with program.group("sender"):
-        for _ in range(3):
-            program.add_node(lp.PyNode(send, average.through(order)))
+    program.add_node(lp.PyNode(send, average.through(order)), label="sender", replicas=3)
     return program
 
 

@@ -59,9 +59,7 @@ def make_program() -> lp.Program:
     )
     program = lp.Program("replay")
     replay = program.add_node(lp.ReplayNode([table]), label="replay")
-    with program.group("actor"):
-        for _ in range(2):
-            program.add_node(lp.PyClassNode(Actor, replay, episodes=3))
+    program.add_node(lp.PyClassNode(Actor, replay, episodes=3), label="actor", replicas=2)
     program.add_node(lp.PyClassNode(Learner, replay, steps=12), label="learner")
     return program
 

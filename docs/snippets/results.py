@@ -15,9 +15,7 @@ def throw(darts: int) -> float:
 
 # part: program
 program = lp.Program("pi")
-with program.group("thrower"):
-    for _ in range(4):
-        program.add_node(lp.PyNode(throw, 50_000))
+program.add_node(lp.PyNode(throw, 50_000), label="thrower", replicas=4)
 
 estimates = lp.run(program)["thrower"]
 print("estimates:", estimates)

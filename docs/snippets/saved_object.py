@@ -36,9 +36,7 @@ def make_program() -> lp.Program:
     program = lp.Program("counting")
     with program.group("counter", restart=lp.RestartPolicy(save_every_s=60)):
         counter = program.add_node(lp.CourierNode(Counter))
-    with program.group("rank"):
-        for _ in range(2):
-            program.add_node(lp.PyNode(exchange, counter))
+    program.add_node(lp.PyNode(exchange, counter), label="rank", replicas=2)
     return program
 
 

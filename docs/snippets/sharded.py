@@ -42,8 +42,7 @@ def use(shards: list[lp.CourierClient[Shard]]) -> None:
 
 # part: program
 program = lp.Program("sharded")
-with program.group("shard"):
-    shards = [program.add_node(lp.CourierNode(Shard)) for _ in range(3)]
+shards = program.add_node(lp.CourierNode(Shard), label="shard", replicas=3)
 program.add_node(lp.PyNode(use, shards), label="user")
 lp.launch(program)
 # end

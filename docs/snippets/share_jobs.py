@@ -30,7 +30,6 @@ def collect(queue: lp.WorkQueue) -> None:
 program = lp.Program("sweep")
 queue = program.add_node(lp.WorkQueueNode(max_attempts=2), label="queue")
 with program.group("worker", restart=lp.RestartPolicy(max_restarts=100)):
-    for _ in range(4):
-        program.add_node(lp.PyNode(work, queue))
+    program.add_node(lp.PyNode(work, queue), replicas=4)
 program.add_node(lp.PyNode(collect, queue), label="collector")
 lp.launch(program)

@@ -16,8 +16,7 @@ def make_program(actors):
     with program.group("learner", resources=lp.Resources(gpus=4)):
         program.add_node(lp.PyNode(print))
     with program.group("actor", resources=lp.Resources(gpus=0.25)):
-        for _ in range(actors):
-            program.add_node(lp.PyNode(print))
+        program.add_node(lp.PyNode(print), replicas=actors)
     return program
 
 

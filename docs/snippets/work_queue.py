@@ -26,8 +26,7 @@ program = lp.Program("words")
 queue = program.add_node(lp.WorkQueueNode(), label="queue")
 counter = program.add_node(lp.CounterNode(), label="counter")
 with program.group("worker", restart=lp.RestartPolicy()):
-    for _ in range(2):
-        program.add_node(lp.PyNode(work, queue, counter))
+    program.add_node(lp.PyNode(work, queue, counter), replicas=2)
 program.add_node(lp.PyNode(give, queue, counter), label="giver")
 print(lp.run(program)["giver"][0])
 # end

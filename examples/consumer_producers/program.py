@@ -57,7 +57,6 @@ def check(counts: Sequence[int], limit: int) -> None:
 def make_program(producers: int = 4, limit: int = 200_000) -> lp.Program:
     """Return the graph: consumer → each of the producers."""
     program = lp.Program("consumer_producers")
-    with program.group("producer"):
-        handles = [program.add_node(lp.CourierNode(Producer)) for _ in range(producers)]
+    handles = program.add_node(lp.CourierNode(Producer), label="producer", replicas=producers)
     program.add_node(lp.PyNode(consume, handles, limit), label="consumer")
     return program

@@ -49,6 +49,5 @@ def make_program(
     if order is not None:
         handles = [handle.through(order) for handle in handles]
     with program.group("worker", restart=lp.RestartPolicy()):
-        for _ in range(problem.workers):
-            program.add_node(lp.PyClassNode(Worker, problem, handles, lead))
+        program.add_node(lp.PyClassNode(Worker, problem, handles, lead), replicas=problem.workers)
     return program

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import abc
-import copy
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from launchpad.address import Address
 from launchpad.errors import DefinitionError
 from launchpad.handle import Handle
 from launchpad.runtime.executable import Executable
-from launchpad.traverse import walk
 
 HandleT = TypeVar("HandleT", bound=Handle[Any], covariant=True)
 
@@ -42,10 +40,22 @@ class Node(abc.ABC, Generic[HandleT]):
     The supervisor asks it to stop when all other workers have ended, or half of their time to stop is over.
     """
 
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+    """The arguments of the constructor, for `replica`."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        node = super().__new__(cls)
+        node._made_with = args, kwargs
+        return node
+
     def __init__(self) -> None:
         self.addresses: list[Address] = []
         self.added_at = ""
         self.added_to = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A node that is pickled has been added, and gets no more replicas.
+        return {name: value for name, value in vars(self).items() if name != "_made_with"}
 
     @abc.abstractmethod
     def create_handle(self) -> HandleT:
@@ -84,30 +94,25 @@ class Node(abc.ABC, Generic[HandleT]):
         self.addresses.append(address)
         return address
 
-    def replica(self) -> Node[HandleT]:
-        """Return a node with the same arguments, and addresses of its own.
+    def replica(self) -> Self:
+        """Return another node of this kind, constructed with the same arguments.
 
         Raises:
-            DefinitionError: the node's arguments hold one of its addresses, or it is a colocation.
+            DefinitionError: the node is a colocation, or has an address that it didn't make itself.
         """
         if self.members():
             raise DefinitionError(
                 f"{self!r}: a colocation has no replicas, since its nodes' handles belong to one of them."
                 " Add several in a loop"
             )
-        mine = {address: Address(address.role, kind=address.kind) for address in self.addresses}
-        for where, value in self.arguments().items():
-            for place in walk(value, where, stop_at=(Address,)):
-                if isinstance(place.value, Address) and place.value in mine:
-                    raise DefinitionError(
-                        f"{self!r}: {place.path} is an address of its own, so it has no replicas. Add"
-                        " several in a loop, each with an address"
-                    )
-        replica = copy.copy(self)
-        replica.addresses = list(mine.values())
-        for name, value in vars(self).items():
-            if isinstance(value, Address) and value in mine:
-                setattr(replica, name, mine[value])
+        args, kwargs = self._made_with
+        replica = type(self)(*args, **kwargs)
+        is_like_this = len(replica.addresses) == len(self.addresses)
+        if not is_like_this or any(address in self.addresses for address in replica.addresses):
+            raise DefinitionError(
+                f"{self!r} has an address that was given to it, so it has no replicas. Add several in a"
+                " loop, each with an address"
+            )
         return replica
 
     def joined(

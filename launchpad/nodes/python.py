@@ -9,7 +9,7 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import DefinitionError
@@ -62,6 +62,13 @@ class ConstructorNode(Node[HandleT]):
         self._code = Code(constructor)
         self._args = args
         self._kwargs = kwargs
+
+    def replica(self) -> Self:
+        replica = super().replica()
+        # They may have been replaced since the node was made.
+        replica._args = self._args
+        replica._kwargs = self._kwargs
+        return replica
 
     def check_definition(self, *, is_final: bool = True) -> None:
         """Check that the constructor takes these arguments.

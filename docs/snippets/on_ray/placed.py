@@ -17,7 +17,7 @@ def learn(shards):
 # part: program
 program = lp.Program("placed")
 with program.group("shard", resources=lp.Resources(cpus=1, placement="strict_spread")):
-    shards = [program.add_node(lp.CourierNode(Shard)) for _ in range(2)]
+    shards = program.add_node(lp.CourierNode(Shard), replicas=2)
 with program.group("learner", resources=lp.Resources(gpus=1, labels={"zone": "a"})):
     program.add_node(lp.PyNode(learn, shards))
 # end

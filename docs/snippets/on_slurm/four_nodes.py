@@ -18,8 +18,7 @@ program = lp.Program("train")
 with program.group("learner", resources=lp.Resources(gpus=2, cpus=8)):
     learner = program.add_node(lp.CourierNode(Learner))
 with program.group("actor", resources=lp.Resources(cpus=1)):
-    for _ in range(24):
-        program.add_node(lp.PyNode(act, learner))
+    program.add_node(lp.PyNode(act, learner), replicas=24)
 # part: launch
 lp.launch(program, "slurm", nodes=4, partition="gpu", time="04:00:00")
 # end

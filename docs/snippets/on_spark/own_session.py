@@ -22,9 +22,7 @@ class Sum:
 
 
 program = lp.Program("sums")
-with program.group("sum"):
-    for _ in range(3):
-        program.add_node(lp.CourierNode(Sum))
+program.add_node(lp.CourierNode(Sum), label="sum", replicas=3)
 
 # part: launch
 with lp.launch(program, "spark", hosts=2) as running:  # two of the session's slots are hosts

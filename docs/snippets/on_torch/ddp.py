@@ -32,8 +32,7 @@ def train(group: lp.Collective, steps: int) -> list[float]:
 # part: program
 program = lp.Program("ddp")
 with program.group("trainer", restart=lp.RestartPolicy(scope="group")):
-    for _ in range(2):
-        program.add_node(lp.CollectiveNode(train, 200))
+    program.add_node(lp.CollectiveNode(train, 200), replicas=2)
 if __name__ == "__main__":
     preload = ["torch", "torch._dynamo"]  # which DDP imports when it is built
     print(lp.run(program, "local_mp", preload=preload)["trainer"])

@@ -23,8 +23,6 @@ def run(group: lp.Collective) -> float:
 
 # end
 program = lp.Program("script")
-with program.group("rank"):
-    for _ in range(2):
-        program.add_node(lp.CollectiveNode(run))
+program.add_node(lp.CollectiveNode(run), label="rank", replicas=2)
 if __name__ == "__main__":
     print(lp.run(program, "local_mp", preload=["torch"])["rank"])

@@ -16,7 +16,6 @@ def add_up(group: lp.Collective) -> float:
 # end
 program = lp.Program("jax")
 with program.group("rank", restart=lp.RestartPolicy(scope="group")):
-    for _ in range(2):
-        program.add_node(lp.CollectiveNode(add_up))
+    program.add_node(lp.CollectiveNode(add_up), replicas=2)
 if __name__ == "__main__":
     print(lp.run(program, "local_mp")["rank"])

@@ -44,9 +44,7 @@ def make_program(steps=100):
     train, test = digits.load()
     program = lp.Program("digits")
     server = program.add_node(lp.CourierNode(ParameterServer, one_at_a_time=True), label="server")
-    with program.group("worker"):
-        for _ in range(3):
-            program.add_node(lp.PyClassNode(Worker, server, train, test, steps))
+    program.add_node(lp.PyClassNode(Worker, server, train, test, steps), label="worker", replicas=3)
     return program
 
 

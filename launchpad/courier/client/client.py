@@ -213,7 +213,8 @@ class Client(Methods[Any], Generic[T]):
         Example:
             table = parameters.with_options(timeout_s=2.0, idempotent=True).get("embedding")
 
-        Raises TypeError for an unknown option; see `client/options.py`.
+        Raises:
+            TypeError: there is no such option; see `client/options.py`.
         """
         unknown = [name for name in changes if name not in OPTION_NAMES]
         if unknown:
