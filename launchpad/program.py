@@ -215,17 +215,17 @@ class Program(Explained, Opaque):
         Raises:
             DefinitionError: there is no label, the label differs from the open group's, the node was added
                 before, or the node cannot run (wrong arguments, a class without `run()`, a generator);
-                `replicas` is not a whole number, 1 or more, or a node of this kind can't have replicas.
+                `replicas` is not a whole number, 0 or more, or a node of this kind can't have replicas.
             TypeError: `node` is not a node.
         """
         if not isinstance(node, Node):
             raise TypeError(_no_node(node))
         if replicas is None:
             return self._add(node, label)
-        if not is_whole(replicas, at_least=1):
-            raise DefinitionError(f"replicas={replicas!r}: expected a whole number, 1 or more")
+        if not is_whole(replicas, at_least=0):
+            raise DefinitionError(f"replicas={replicas!r}: expected a whole number, 0 or more")
         nodes = [node, *(node.replica() for _ in range(1, replicas))]
-        return [self._add(each, label) for each in nodes]
+        return [self._add(each, label) for each in nodes[:replicas]]
 
     def _add(self, node: Node[HandleT], label: str | None) -> HandleT:
         """Add one node, and return its handle."""

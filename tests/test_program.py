@@ -356,6 +356,7 @@ def test_add_node_with_replicas_adds_as_many_nodes_with_addresses_of_their_own()
     assert answers == ["pong"] * 3
     assert names == ["server-0", "server-1", "server-2", "waiting-0", "waiting-1"]
     assert len(waiting) == 2
+    assert program.add_node(lp.PyNode(print), label="waiting", replicas=0) == []
     assert len({handle.client_options[0] for handle in handles}) == 3
 
 
@@ -369,7 +370,7 @@ def with_an_address_among_its_arguments() -> lp.Node[Any]:
 @pytest.mark.parametrize(
     ("make_node", "replicas", "text"),
     [
-        (lambda: lp.PyNode(print), 0, "replicas=0: expected a whole number, 1 or more"),
+        (lambda: lp.PyNode(print), -1, "replicas=-1: expected a whole number, 0 or more"),
         (lambda: lp.PyNode(print), 2.0, "replicas=2.0: expected a whole number"),
         (
             lambda: lp.MultiThreadingColocation([lp.PyNode(print)]),

@@ -29,6 +29,8 @@ KNOWN_COMMANDS = [
     r"docker push \S+",
     r"kubectl config (use-context|set-context --current) \S+",
     r'echo "image: \S+" > settings\.yaml',
+    r"LP_HOSTS=\S+ launchpad run --ranks 3 --launch_type ssh train\.py",
+    r'sbatch --nodes=3 --wrap="exec launchpad run --ranks 3 --launch_type slurm train\.py"',
 ]
 # These run where there is one.
 ELSEWHERE = ("frameworks", "on_ray", "on_slurm", "on_spark", "on_ssh", "on_kubernetes", "on_torch")
