@@ -16,10 +16,10 @@ MUTATIONS = (
         "ranks = np.array(evaluate(parameters, seeds)) / 500",
     ),
     Mutation(
-        "each seed is played by one evaluator, and all seeds are played",
+        "an evaluator plays its own part of the seeds",
         "workers.py",
-        "bounds = [len(seeds) * part // parts for part in range(parts + 1)]",
-        "bounds = [part * (len(seeds) // parts - 1) for part in range(parts)] + [len(seeds)]",
+        "[seeds[start:stop] for start, stop in pairwise(bounds)]",
+        "[seeds[: stop - start] for start, stop in pairwise(bounds)]",
     ),
     Mutation(
         "each iteration tries other directions",
