@@ -129,7 +129,7 @@ EXAMPLES = [
         "Workers pull only the weights that occur in their batch. Clocks in the shards decide which worker"
         " waits for which.",
         "a shard",
-        ("any number of shards", "psFunc costs", "with stragglers", "killed"),
+        ("is killed", "psFunc costs", "with stragglers", "overlaps"),
     ),
     Example(
         "dist_keras",

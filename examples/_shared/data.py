@@ -7,13 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+Keys = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
 class Data:
     """Rows of inputs, and a target for each: the number of its class, or the numbers to predict."""
 
-    inputs: Array
+    inputs: npt.NDArray[Any]
     targets: npt.NDArray[Any]
 
     def __len__(self) -> int:

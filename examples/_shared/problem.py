@@ -7,7 +7,7 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared import digits, networks
-from examples._shared.data import Array, Data
+from examples._shared.data import Array, Data, Keys
 from examples._shared.networks import Dense, Loss, Network, cross_entropy
 
 
@@ -54,6 +54,10 @@ class Problem:
         """Return a worker's slice of the batch of this step."""
         part = slice(self.slice_size * worker, self.slice_size * (worker + 1))
         return self.training.batch(step, self.slice_size * self.workers, part)
+
+    def keys(self, step: int, worker: int) -> Keys:
+        """Return which parameters a worker's slice of this batch depends on: here, on all of them."""
+        return np.arange(sum(self.network.sizes))
 
     def gradient(self, parameters: Array, step: int, worker: int) -> Array:
         """Return the gradient of the mean loss on a worker's slice of the batch of this step."""

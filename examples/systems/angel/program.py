@@ -11,39 +11,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 import launchpad as lp
-from examples.systems.angel.algorithm import PsFunc, Task, Weights
+from examples._shared.problem import Problem
+from examples.systems.angel.algorithm import PsFunc, Weights
 from examples.systems.angel.shard import Shard
-from examples.systems.angel.worker import Worker
+from examples.systems.angel.worker import work
 
 BSP = 0.0
 ASP = float("inf")
 
 
 def make_program(
-    tasks: Sequence[Task],
+    problem: Problem,
     staleness: float = BSP,
     group_size: int = 1,
     shards: int = 2,
     psfuncs: Mapping[str, PsFunc] | None = None,
     kills: Sequence[int] = (),
+    unit_s: float = 0.0,
 ) -> lp.Program:
-    """Return the graph: workers, each with its task, → shards, of which the first kills itself."""
-    if len(tasks) % group_size:
-        raise ValueError(f"{len(tasks)} workers cannot be in groups of {group_size}")
-    rate = tasks[0].rate / len(tasks)
-    pushing = len(tasks) // group_size
-    weights = tasks[0].first_weights()
-    partition = lp.RangePartition(tasks[0].size)
+    """Return the graph: workers → shards, of which the first kills itself at the clocks `kills`."""
+    if problem.workers % group_size:
+        raise ValueError(f"{problem.workers} workers cannot be in groups of {group_size}")
+    rate = problem.learning_rate / problem.workers
+    pushing = problem.workers // group_size
     program = lp.Program("angel")
     again = lp.RestartPolicy(max_restarts=3 + len(kills), backoff=0)
     with program.group("shard", restart=again):
         handles = []
-        for i in range(shards):
-            own = Weights(weights[slice(*partition.bounds(i, shards))])
-            node = lp.CourierNode(Shard, own, pushing, rate, staleness, kills if i == 0 else ())
-            handles.append(program.add_node(node))
+        for i, part in enumerate(np.array_split(problem.first_parameters, shards)):
+            arguments = Weights(part), pushing, rate, staleness, () if i else kills
+            handles.append(program.add_node(lp.CourierNode(Shard, *arguments)))
     with program.group("worker"):
-        for task in tasks:
-            program.add_node(lp.CollectiveNode(Worker, task, group_size, handles, psfuncs or {}))
+        for _ in range(problem.workers):
+            options = group_size, handles, psfuncs or {}, unit_s
+            program.add_node(lp.CollectiveNode(work, problem, *options))
     return program

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 import launchpad as lp
-from examples._shared.data import Array
+from examples._shared.data import Array, Keys
 from examples._shared.shard import ShardState
-from examples.systems.angel.algorithm import Keys, Weights
+from examples.systems.angel.algorithm import Weights
 
 T = TypeVar("T")
 
 
-class Get(NamedTuple):
-    """An answered pull: its clock, the slowest worker's clock at that time, and whether it has waited."""
-
-    clock: int
-    slowest: int
-    has_waited: bool
-
-
 class Report(NamedTuple):
-    """The report of a shard at the end; `gets` and `staleness` are those of its last attempt."""
+    """The report of a shard at the end, on its last attempt.
 
-    gets: list[Get]
+    Attributes:
+        gaps: By how many clocks the slowest worker was behind, for each pull at the time of the answer.
+        n_waits: How many of the pulls waited.
+        staleness: The most updates of others between a worker's pull and its push.
+    """
+
+    gaps: list[int]
+    n_waits: int
     staleness: int
     attempt: int
 
@@ -51,7 +52,8 @@ class Shard:
         self._state = ShardState(weights, workers)
         self._rate = rate
         self._staleness = staleness
-        self._gets = list[Get]()
+        self._gaps: list[int] = []
+        self._n_waits = 0
         self._dies_at = dict(enumerate(kills, start=1)).get(lp.current().attempt)
 
     @lp.idempotent
@@ -59,7 +61,8 @@ class Shard:
         """Return the weights of these keys, once no worker is more than `staleness` clocks behind."""
         with self._state.changed:
             has_waited = self._state.wait(clock, self._staleness)
-            self._gets.append(Get(clock, int(self._state.applied.min()), has_waited))
+            self._n_waits += has_waited
+            self._gaps.append(clock - int(self._state.applied.min()))
             self._state.mark_seen(worker, clock)
             return self._state.value.values[keys]
 
@@ -87,10 +90,9 @@ class Shard:
     @lp.idempotent
     def weights(self) -> Array:
         """Return all weights of this shard."""
-        with self._state.changed:
-            return self._state.value.values.copy()
+        return self.compute(np.copy)
 
     @lp.idempotent
     def report(self) -> Report:
         with self._state.changed:
-            return Report(self._gets, self._state.staleness, lp.current().attempt)
+            return Report(self._gaps, self._n_waits, self._state.staleness, lp.current().attempt)

@@ -1,9 +1,9 @@
-"""A worker: it pulls weights, computes the gradient of its batch, and pushes it, alone or in a group."""
+"""A worker: it pulls weights, computes the gradient of its slice, and pushes it, alone or in a group."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -11,87 +11,69 @@ import numpy as np
 
 import launchpad as lp
 from examples._shared.data import Array
-from examples._shared.logical_time import Event
-from examples.systems.angel.algorithm import Keys, PsFunc, Sparse, Task, add
+from examples._shared.problem import Problem
+from examples.systems.angel.algorithm import PsFunc, add
 from examples.systems.angel.shard import Report, Shard
 
-SLOW = 5  # how many times longer a slow worker computes
+SLOW = 5  # how many times longer a straggler computes
 
 
 class Trained(NamedTuple):
-    """The result of a worker. The first one returns the state at the end, too: what the shards say."""
+    """The result of a worker: its events in order. The first one adds what the shards say at the end."""
 
-    trace: list[Event]
-    n_pulled: int
+    trace: list[str]
     weights: Array
     psfuncs: dict[str, Any]
     shards: list[Report]
 
 
-class Worker:
-    """A worker of a group. It computes gradients; the first worker of the group pushes their sum."""
+def work(
+    everyone: lp.Collective,
+    problem: Problem,
+    group_size: int,
+    shards: Sequence[lp.CourierClient[Shard]],
+    psfuncs: Mapping[str, PsFunc],
+    unit_s: float,
+) -> Trained:
+    """Train, and wait until all have trained. The first worker of a group pushes the sum of its gradients.
 
-    def __init__(
-        self,
-        everyone: lp.Collective,
-        task: Task,
-        group_size: int,
-        shards: Sequence[lp.CourierClient[Shard]],
-        psfuncs: Mapping[str, PsFunc],
-    ) -> None:
-        self._everyone = everyone
-        self._task = task
-        self._shards = shards
-        self._psfuncs = psfuncs
-        self._index = everyone.rank // group_size
-        self._group = everyone.split(self._index)
-        self._model = lp.sharded(shards, lp.RangePartition(task.size))
-        self._trace: list[Event] = []
-        self._n_pulled = 0
+    Args:
+        unit_s: How long a worker sleeps at each clock, to stand for its work. At a quarter of its clocks it
+            is a straggler.
+    """
+    rank = everyone.rank
+    index = rank // group_size
+    group = everyone.split(index)
+    partition = lp.RangePartition(len(problem.first_parameters))
+    model = lp.sharded(shards, partition)
+    # A weight of each shard, so that all shards are told of the clock, whichever keys a slice has.
+    n = len(shards)
+    firsts = np.array([partition.bounds(i, n)[0] for i in range(n)], np.int32)
+    nothing = firsts, np.zeros(n)
+    trace: list[str] = []
 
-    def run(self) -> Trained:
-        """Train, and wait until all have trained."""
-        for clock, (keys, weights) in enumerate(self._pull()):
-            gradient = self._task.gradient(weights, clock)
-            is_slow = self._task.is_slow(clock)
-            time.sleep(self._task.unit_s * (SLOW if is_slow else 1))
-            self._trace.append(Event("slow" if is_slow else "quick", clock))
-            self._push(clock, (keys, gradient))
-        self._everyone.barrier("trained")
-        if self._everyone.rank > 0:
-            return Trained(self._trace, self._n_pulled, np.empty(0), {}, [])
-        shards = lp.broadcast(self._shards)
-        psfuncs = {
-            name: join(shards.compute(of_part)) for name, (of_part, join) in self._psfuncs.items()
-        }
-        weights = np.concatenate(shards.weights())
-        return Trained(self._trace, self._n_pulled, weights, psfuncs, shards.report())
+    def ask(clock: int) -> Future[Array]:
+        trace.append("ask")
+        return lp.submit(model.get, index, clock, lp.keys(problem.keys(clock, rank)))
 
-    def _pull(self) -> Iterator[Sparse]:
-        """Yield the keys and weights of each clock, after asking for those of the next one."""
-        coming = self._ask(0)
-        for clock in range(self._task.clocks):
-            keys = coming[0]
-            weights = coming[1].result()
-            link = self._everyone.size + self._everyone.rank
-            self._trace.append(Event("pull", clock, received_from=link))
-            if clock + 1 < self._task.clocks:
-                coming = self._ask(clock + 1)
-            yield keys, weights
-
-    def _ask(self, clock: int) -> tuple[Keys, Future[Array]]:
-        keys = self._task.keys(clock)
-        self._trace.append(Event("ask", clock))
-        self._n_pulled += len(keys)
-        return keys, lp.submit(self._model.get, self._index, clock, lp.keys(keys))
-
-    def _push(self, clock: int, own: Sparse) -> None:
-        parts = self._group.all_gather_object(own)
-        if self._group.rank == 0:
-            # A weight of each shard, so that all shards are told of the clock, whichever keys a batch has.
-            partition = lp.RangePartition(self._task.size)
-            n = len(self._shards)
-            firsts = np.array([partition.bounds(i, n)[0] for i in range(n)], np.int32)
-            keys, total = add([*parts, (firsts, np.zeros(n))])
-            self._model.push(self._index, clock, lp.keys(keys), total)
-        self._trace.append(Event("push", clock * self._everyone.size + self._everyone.rank))
+    coming = ask(0)
+    for clock in range(problem.steps):
+        weights = coming.result()
+        trace.append("pull")
+        if clock + 1 < problem.steps:
+            coming = ask(clock + 1)
+        gradient = problem.gradient(weights, clock, rank)
+        is_slow = np.random.default_rng([rank, clock, 1]).random() < 0.25
+        time.sleep(unit_s * (SLOW if is_slow else 1))
+        trace.append("slow" if is_slow else "quick")
+        parts = group.all_gather_object((problem.keys(clock, rank), gradient))
+        if group.rank == 0:
+            keys, total = add([*parts, nothing])
+            model.push(index, clock, lp.keys(keys), total)
+        trace.append("push")
+    everyone.barrier("trained")
+    if rank > 0:
+        return Trained(trace, np.empty(0), {}, [])
+    every = lp.broadcast(shards)
+    values = {name: join(every.compute(of_part)) for name, (of_part, join) in psfuncs.items()}
+    return Trained(trace, np.concatenate(every.weights()), values, every.report())

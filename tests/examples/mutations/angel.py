@@ -18,9 +18,9 @@ MUTATIONS = (
     Mutation(
         "the next pull is under way during a gradient",
         "worker.py",
-        "                coming = self._ask(clock + 1)\n            yield keys, weights",
-        "                yield keys, weights\n                coming = self._ask(clock + 1)\n"
-        "            else:\n                yield keys, weights",
+        "            coming = ask(clock + 1)\n",
+        "            class Late:\n                def result(self, clock=clock + 1):\n"
+        "                    return ask(clock).result()\n            coming = Late()\n",
     ),
     Mutation(
         "the workers of a group add up their gradients",
@@ -43,13 +43,13 @@ MUTATIONS = (
     Mutation(
         "a psFunc is computed in the shards, and not where it is called",
         "worker.py",
-        "join(shards.compute(of_part))",
-        "join([of_part(part) for part in shards.compute(lambda w: w)])",
+        "join(every.compute(of_part))",
+        "join([of_part(part) for part in every.compute(lambda w: w)])",
     ),
     Mutation(
         "the weights follow the mean of the workers' gradients",
         "program.py",
-        "rate = tasks[0].rate / len(tasks)",
-        "rate = tasks[0].rate / len(tasks) * group_size",
+        "rate = problem.learning_rate / problem.workers",
+        "rate = problem.learning_rate / problem.workers * group_size",
     ),
 )
