@@ -15,7 +15,7 @@ import launchpad as lp
 from examples._shared.data import Array, Data
 from examples._shared.networks import Dense
 from examples.systems.tf_on_spark import claims
-from examples.systems.tf_on_spark.algorithm import Context, Row
+from examples.systems.tf_on_spark.algorithm import Context, Id, Row
 from examples.systems.tf_on_spark.claims import Ran
 from examples.systems.tf_on_spark.main_fun import train, train_alone
 from examples.systems.tf_on_spark.nodes import Job, Worked, rows
@@ -35,6 +35,16 @@ PARTITIONS = [[(image, i % 3) for i, image in enumerate(IMAGES[part::2])] for pa
 JOB = Job(train, NETWORK, PARTITIONS, NETWORK.first_parameters(), feeders=2)
 
 
+class NoSteps:
+    """A parameter server of a job that trains nothing."""
+
+    def begin(self, worker: int) -> tuple[Array, int, list[Id]]:
+        return np.zeros(0), 0, []
+
+    def push(self, *args: Any) -> tuple[Array, int]:
+        return np.zeros(0), 0
+
+
 def test_a_reservation_that_is_not_complete_in_time_names_who_is_absent() -> None:
     server = Reservations(["ps", "worker 0", "worker 1", "worker 2"], limit_s=0.01)
 
@@ -43,7 +53,7 @@ def test_a_reservation_that_is_not_complete_in_time_names_who_is_absent() -> Non
 
 
 def test_a_batch_whose_rows_have_not_one_result_each_is_refused() -> None:
-    context = Context(0, lambda n: [Row((0, 0, i), i) for i in range(n)], lambda: None, None)
+    context = Context(0, lambda n: [Row((0, 0, i), i) for i in range(n)], list, NoSteps())
     next(context.batches(2))
 
     with pytest.raises(ValueError, match="shorter"):
@@ -52,7 +62,7 @@ def test_a_batch_whose_rows_have_not_one_result_each_is_refused() -> None:
 
 def test_a_row_that_comes_again_is_left_out() -> None:
     batches = iter([[0, 1], [0, 1], [1, 2], []])
-    context = Context(0, lambda n: [Row((0, 0, i), i) for i in next(batches)], list, None)
+    context = Context(0, lambda n: [Row((0, 0, i), i) for i in next(batches)], list, NoSteps())
 
     assert list(context.batches(2)) == [[0, 1], [2]]
 
@@ -94,7 +104,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         return Ran(replace(JOB, is_pushed=is_pushed), [worker] * 2, [])
 
     def inferred(*results: Any) -> Ran:
-        job = replace(JOB, args=(NETWORK, alone))
+        job = replace(JOB, parameters=alone)
         return Ran(job, [Worked(list(results), 1, None, [])], [])
 
     claims.check_rows(learned(ledger))

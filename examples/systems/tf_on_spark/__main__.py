@@ -6,16 +6,15 @@ from typing import Any
 from absl import app, flags
 
 from examples._shared import digits, pictures
-from examples._shared.checks import QUICK, check_few_lines_differ, done, phase
+from examples._shared.checks import check_few_lines_differ, done, phase
 from examples._shared.networks import Dense
 from examples.systems.tf_on_spark import claims
 from examples.systems.tf_on_spark.faults import Deadly, train_and_die
 from examples.systems.tf_on_spark.main_fun import infer, take_some, train, train_alone
 from examples.systems.tf_on_spark.nodes import Job
 
-FEW_LINES = "a program for one process becomes one for a cluster"
-EPOCHS = flags.DEFINE_integer("epochs", 12, "How often workers get each row; 4 if --quick.")
 WORKERS = flags.DEFINE_integer("workers", 2, "How many workers.")
+EPOCHS = 4
 
 
 def main(_: list[str]) -> None:
@@ -24,18 +23,17 @@ def main(_: list[str]) -> None:
     rows = list(zip(training.inputs, training.targets.tolist(), strict=True))
     partitions = [rows[i::9] for i in range(9)]
     network = Dense((64, 10))
-    job = Job(train, network, partitions, network.first_parameters())
+    job = Job(train, network, partitions, network.first_parameters(), EPOCHS)
     job = replace(job, workers=WORKERS.value, feeders=WORKERS.value + 1)
-    job = replace(job, epochs=4 if QUICK.value else EPOCHS.value)
 
     phase("The change that a user makes")
-    check_few_lines_differ(FEW_LINES, 9, train_alone, train)
+    claim = "a program for one process becomes one for a cluster"
+    check_few_lines_differ(claim, 9, train_alone, train)
 
-    phase(f"Feeders push; then {WORKERS.value} workers and a feeder are killed")
+    phase(f"Feeders push; then {job.workers} workers and a feeder are killed")
     deadly: list[Any] = [*partitions]
     deadly[job.feeders] = Deadly(partitions[job.feeders])  # the second one of the first feeder
-    pushed = claims.run(replace(job, main_fun=train_and_die, partitions=deadly))
-    pushed = pushed._replace(job=job)
+    pushed = claims.run(replace(job, main_fun=train_and_die, partitions=deadly))._replace(job=job)
     claims.check_rows(pushed)
     claims.check_killed(pushed)
     claims.check_bounded(pushed)
@@ -48,13 +46,12 @@ def main(_: list[str]) -> None:
     pictures.curves("tf_on_spark", "step", "loss", losses)
 
     phase("Workers need only the first 40 batches")
-    untrained = replace(job, parameters=None)
-    few = replace(untrained, main_fun=take_some, args=40, epochs=1000)
+    few = replace(job, main_fun=take_some, args=40, epochs=1000)
     claims.check_enough(claims.run(few))
 
     phase("Inference")
-    model = network, pushed.workers[0].result[0]
-    claims.check_inferred(claims.run(replace(untrained, main_fun=infer, args=model, epochs=1)))
+    trained, _ = pushed.workers[0].result
+    claims.check_inferred(claims.run(replace(job, main_fun=infer, parameters=trained, epochs=1)))
 
     phase("A worker never comes. The others give up after 3 s, with tracebacks")
     claims.check_absent(replace(job, is_pushed=False, limit_s=3, absent=1))

@@ -27,7 +27,7 @@ class Context:
         worker: The worker's number.
         take: Returns n rows, fewer at the end, none after it. The rows of the call before are then handled.
         cancel: Says that no more rows are wanted, after which `take` returns none.
-        ps: The parameter server; None if the cluster has none.
+        ps: The parameter server.
     """
 
     def __init__(self, worker: int, take: Take, cancel: Callable[[], object], ps: Any) -> None:
@@ -37,13 +37,10 @@ class Context:
         self.results: list[tuple[Id, Any]] = []
         self._ps = ps
         self._ids: list[Id] = []
-        self._seen: set[Id] = set()
-        self._n_rows = 0
-        if ps:
-            self.parameters: Array
-            self.parameters, self._step, handled = ps.begin(worker)
-            self._seen.update(handled)
-            self._n_rows = 1  # there may be a step to come
+        self.parameters: Array
+        self.parameters, self._step, handled = ps.begin(worker)
+        self._seen: set[Id] = set(handled)
+        self._n_rows = 1  # there may be a step to come
 
     def batches(self, n: int) -> Iterator[list[Any]]:
         """Yield batches of n rows. Then take part in the steps of the workers that still have rows."""

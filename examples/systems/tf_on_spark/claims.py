@@ -8,7 +8,6 @@ import launchpad as lp
 from examples._shared import networks
 from examples._shared.checks import check
 from examples._shared.data import Data
-from examples._shared.networks import Network
 from examples.systems.tf_on_spark.algorithm import Id
 from examples.systems.tf_on_spark.main_fun import BATCH_SIZE, train_alone
 from examples.systems.tf_on_spark.nodes import Job, Worked
@@ -19,7 +18,7 @@ TOLERANCE = 1e-12
 
 
 class Ran(NamedTuple):
-    """A job, and the results of its workers and feeders."""
+    """A job, the results of its workers, and the last attempts of its feeders."""
 
     job: Job
     workers: Sequence[Worked]
@@ -27,18 +26,15 @@ class Ran(NamedTuple):
 
     @property
     def how(self) -> str:
-        """Return the way in which workers get rows."""
         return "feeders push the rows" if self.job.is_pushed else "workers read the rows themselves"
 
     @property
-    def stats(self) -> list[lp.QueueStats]:
-        return [worker.stats for worker in self.workers if worker.stats]
+    def n_rows(self) -> int:
+        return self.job.epochs * sum(map(len, self.job.partitions))
 
     @property
-    def counts(self) -> tuple[int, int]:
-        """Return how many rows were pushed, and how many there are in all epochs."""
-        n_rows = self.job.epochs * sum(map(len, self.job.partitions))
-        return sum(queue.put for queue in self.stats), n_rows
+    def queues(self) -> list[lp.QueueStats]:
+        return [worker.queue for worker in self.workers if worker.queue]
 
 
 def run(job: Job) -> Ran:
@@ -55,56 +51,48 @@ def ids_of(job: Job, worker: int) -> list[Id]:
 
 
 def check_rows(ran: Ran) -> None:
-    """Check that each worker got each of its rows once per epoch."""
-    expected = [ids_of(ran.job, worker) for worker in range(ran.job.workers)]
-    steps = ran.workers[0].ledger
-    handled = [[id_ for step in steps for id_ in step[w]] for w in range(ran.job.workers)]
-    order = "in order"
-    if ran.job.is_pushed:  # a worker's feeders push at the same time
-        order = "in any order"
+    """Check that each worker got each of its rows once per epoch. Feeders of a worker push at once."""
+    workers = range(ran.job.workers)
+    expected = [ids_of(ran.job, worker) for worker in workers]
+    handled = [[id_ for step in ran.workers[0].ledger for id_ in step[w]] for w in workers]
+    if ran.job.is_pushed:
         handled = list(map(sorted, handled))
-    check(
-        handled == expected,
-        f"if {ran.how}, each row is in the model once per epoch, {order}",
-        f"{sum(map(len, handled))} of {sum(map(len, expected))} rows",
-    )
+    order = "in any order" if ran.job.is_pushed else "in order"
+    claim = f"if {ran.how}, each row is in the model once per epoch, {order}"
+    check(handled == expected, claim, f"{sum(map(len, handled))} of {ran.n_rows} rows")
 
 
 def check_killed(ran: Ran) -> None:
     """Check that there were kills to survive."""
-    attempts = [worker.attempt for worker in ran.workers]
-    n_again = sum(queue.redelivered for queue in ran.stats)
+    attempts = {worker.attempt for worker in ran.workers}
+    n_again = sum(queue.redelivered for queue in ran.queues)
     # None are pushed again if the feeder died before the queue had room for the first ones.
-    n_pushed, n_rows = ran.counts
+    n_pushed_again = sum(queue.put for queue in ran.queues) - ran.n_rows
     check(
-        {*attempts} == {2} and ran.feeders[0] == 2 and n_again > 0,
+        attempts == {2} and ran.feeders[0] == 2 and n_again > 0,
         "all this holds although all workers and a feeder are killed",
-        f"{n_again} rows were delivered again, {n_pushed - n_rows} pushed again",
+        f"{n_again} rows were delivered again, {n_pushed_again} pushed again",
     )
 
 
 def check_bounded(ran: Ran) -> None:
     """Check that no queue held more rows than it may, and that one was full at some time."""
-    most = max(queue.most_waiting for queue in ran.stats)
+    most = max(queue.most_waiting for queue in ran.queues)
     claim = f"a feeder waits while {ran.job.maxsize} rows wait in its worker's queue"
-    check(most == ran.job.maxsize, claim, f"at most {most} waited, of {ran.counts[0]} rows")
+    check(most == ran.job.maxsize, claim, f"at most {most} waited, of {ran.n_rows} rows")
 
 
 def check_learned(ran: Ran, held_out: Data) -> list[float]:
     """Check that the model is what the user's own program makes of the same rows. Return its losses."""
-    network: Network = ran.job.args
     steps = [[id_ for ids in step for id_ in ids] for step in ran.workers[0].ledger]
     batches = [[ran.job.partitions[n][i] for _, n, i in ids] for ids in steps if ids]
-    alone, losses = train_alone(network, batches)
+    alone, losses = train_alone(ran.job.args, batches)
     parameters, _ = ran.workers[0].result
     difference = float(abs(parameters - alone).max())
-    check(
-        difference <= TOLERANCE,
-        f"if {ran.how}, workers learn what one process learns from the same rows, to {TOLERANCE:g}",
-        f"largest difference {difference:.0e}, after {len(batches)} steps; the loss fell from"
-        f" {losses[0]:.2f} to {losses[-1]:.2f}",
-    )
-    accuracy = networks.accuracy(network, parameters, held_out)
+    claim = f"if {ran.how}, workers learn what one process learns from them, to {TOLERANCE:g}"
+    fell = f"the loss fell from {losses[0]:.2f} to {losses[-1]:.2f} in {len(batches)} steps"
+    check(difference <= TOLERANCE, claim, f"largest difference {difference:.0e}; {fell}")
+    accuracy = networks.accuracy(ran.job.args, parameters, held_out)
     claim = f"if {ran.how}, at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are recognised"
     check(accuracy >= WANTED_ACCURACY, claim, f"{accuracy:.3f}")
     return losses
@@ -116,29 +104,28 @@ def check_enough(ran: Ran) -> None:
     A worker takes some whole batches, then cancels its queue. The rows that the queue has accepted by then
     were taken, or wait, and at most `maxsize` of them wait. One row more came in after a cancel.
     """
-    job = ran.job
-    n_pushed, n_rows = ran.counts
-    most = job.workers * (job.args * BATCH_SIZE + job.maxsize)
+    n_pushed = sum(queue.put for queue in ran.queues)
+    most = ran.job.workers * (ran.job.args * BATCH_SIZE + ran.job.maxsize)
+    are_cancelled = all(queue.is_cancelled for queue in ran.queues)
     check(
-        all(queue.is_cancelled for queue in ran.stats) and n_pushed <= most < n_rows,
+        are_cancelled and n_pushed <= most < ran.n_rows,
         "when workers need no more rows, they make their feeders stop, however many rows are left",
-        f"{n_pushed} of {n_rows} rows were pushed, and the limit is {most} (taken or waiting)",
+        f"{n_pushed} of {ran.n_rows} rows were pushed, and the limit is {most} (taken or waiting)",
     )
 
 
 def check_inferred(ran: Ran) -> None:
     """Check that the results for a partition are those of one process, in the partition's order."""
-    network, parameters = ran.job.args
     results = [pair for worker in ran.workers for pair in worker.result]
     results.sort(key=lambda pair: pair[0][1])  # by partition; its results stay in their order
     expected = []
     for number, partition in enumerate(ran.job.partitions):
         for i, (image, _) in enumerate(partition):
-            scores = network.forward(parameters, image[None])[-1]
+            scores = ran.job.args.forward(ran.job.parameters, image[None])[-1]
             expected.append(((0, number, i), int(scores.argmax())))
     claim = "each row has one result, and results come in the order of the partition's rows"
-    n_partitions = len({number for (_, number, _), _ in results})
-    check(results == expected, claim, f"{len(results)} results of {n_partitions} partitions")
+    measured = f"{len(results)} results of {len(ran.job.partitions)} partitions"
+    check(results == expected, claim, measured)
 
 
 def check_absent(job: Job) -> None:
@@ -149,8 +136,5 @@ def check_absent(job: Job) -> None:
     except lp.ProgramFailed as failed:
         message = failed.outcome.cause.partition(": ")[2]
     there = ", ".join(["ps", *(f"worker {i}" for i in range(job.workers))])
-    check(
-        message.endswith(f" s: worker {job.workers}; registered: {there}"),
-        "a wait that times out names the absent nodes",
-        message,
-    )
+    is_right = message.endswith(f" s: worker {job.workers}; registered: {there}")
+    check(is_right, "a wait that times out names the absent nodes", message)

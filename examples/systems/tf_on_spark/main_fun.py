@@ -18,8 +18,7 @@ Pairs = Sequence[tuple[Array, int]]  # the rows of a batch: an image, and the di
 
 def step(network: Network, parameters: Array, rows: Pairs) -> tuple[float, Array]:
     """Return the mean loss, and the change of the parameters that reduces it."""
-    images, labels = zip(*rows, strict=True)
-    data = Data(np.stack(images), np.array(labels))
+    data = Data(*map(np.array, zip(*rows, strict=True)))
     loss, gradient = loss_and_gradient(network, parameters, data)
     return loss, -LEARNING_RATE * gradient
 
@@ -46,11 +45,11 @@ def train(network: Network, context: Context) -> tuple[Array, list[float]]:
     return context.parameters, losses
 
 
-def infer(model: tuple[Network, Array], context: Context) -> list[tuple[Id, int]]:
+def infer(network: Network, context: Context) -> list[tuple[Id, int]]:
     """Return the class of each row."""
-    network, parameters = model
     for rows in context.batches(BATCH_SIZE):
-        scores = network.forward(parameters, np.stack([image for image, _ in rows]))[-1]
+        images = np.stack([image for image, _ in rows])
+        scores = network.forward(context.parameters, images)[-1]
         context.batch_results(scores.argmax(axis=1).tolist())
     return context.results
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any, NamedTuple
 
 import launchpad as lp
@@ -18,9 +18,9 @@ class Job:
     """A `main_fun(args, context)`, and the partitions of its rows, which may be anything.
 
     Attributes:
-        parameters: The parameters that the ps begins with. If None, the cluster has no ps.
-        is_pushed: True is InputMode.SPARK: rows are pushed. False is InputMode.TENSORFLOW: workers read them.
+        parameters: The parameters that the ps begins with.
         feeders: The nodes that push, each to one worker.
+        is_pushed: True is InputMode.SPARK: rows are pushed. False is InputMode.TENSORFLOW: workers read them.
         has_feeders: False if something outside of the cluster pushes, for as many producers.
         maxsize: How many rows may wait in a worker's queue.
         limit_s: How long nodes wait for each other. A cluster may take minutes to start a dozen pods.
@@ -30,11 +30,11 @@ class Job:
     main_fun: Callable[[Any, Context], Any]
     args: Any
     partitions: Sequence[Sequence[Any]]
-    parameters: Array | None = None
+    parameters: Array
     epochs: int = 1
-    is_pushed: bool = True
     workers: int = 2
     feeders: int = 3
+    is_pushed: bool = True
     has_feeders: bool = True
     maxsize: int = 64
     limit_s: float = 300
@@ -44,12 +44,6 @@ class Job:
         """Return the worker of a partition. Each feeder serves one worker, so it never delays another."""
         return partition % self.feeders % self.workers
 
-    def rows(self, worker: int) -> Iterator[Row]:
-        """Yield all rows of a worker that reads them itself."""
-        for epoch, (number, partition) in product(range(self.epochs), enumerate(self.partitions)):
-            if self.worker_of(number) == worker:
-                yield from rows(epoch, number, partition)
-
 
 def rows(epoch: int, number: int, partition: Sequence[Any]) -> Iterator[Row]:
     """Yield the rows of a partition with their ids."""
@@ -57,11 +51,11 @@ def rows(epoch: int, number: int, partition: Sequence[Any]) -> Iterator[Row]:
 
 
 class Worked(NamedTuple):
-    """The result of a worker. Only the first worker of a cluster that trains has the ledger."""
+    """The result of a worker. Only the first worker has the ledger."""
 
     result: Any
     attempt: int
-    stats: lp.QueueStats | None
+    queue: lp.QueueStats | None
     ledger: Ledger
 
 
@@ -72,7 +66,9 @@ def work(
     me = lp.current()
     worker = me.replica_index
     cluster = lp.submit(reservations.register, f"worker {worker}", queue).result()
-    own_rows = job.rows(worker)
+    numbers = [n for n in range(len(job.partitions)) if job.worker_of(n) == worker]
+    parts = product(range(job.epochs), numbers)
+    own_rows = chain.from_iterable(rows(epoch, n, job.partitions[n]) for epoch, n in parts)
 
     def take(n: int) -> list[Row]:
         try:
@@ -83,9 +79,9 @@ def work(
     def cancel() -> None:
         queue.cancel() if queue else list(own_rows)
 
-    ps = cluster.get("ps")
+    ps = cluster["ps"]
     result = job.main_fun(job.args, Context(worker, take, cancel, ps))
-    ledger = ps.ledger() if ps and worker == 0 else []
+    ledger = ps.ledger() if worker == 0 else []
     return Worked(result, me.attempt, queue.stats() if queue else None, ledger)
 
 

@@ -19,17 +19,15 @@ from examples.systems.tf_on_spark.servers import ParameterServer, Reservations
 
 
 def make_program(job: Job) -> lp.Program:
-    """Return the cluster that runs a job. It has a ps if the job trains, and feeders if these push."""
+    """Return the cluster that runs a job. It has queues and feeders if rows are pushed."""
     program = lp.Program("tf-on-spark")
-    expected = [f"worker {i}" for i in range(job.workers + job.absent)]
-    expected += ["ps"] * (job.parameters is not None)
+    expected = ["ps", *(f"worker {i}" for i in range(job.workers + job.absent))]
     node = lp.CourierNode(Reservations, expected, job.limit_s)
     reservations = program.add_node(node, label="reservations")
-    if job.parameters is not None:
-        ps = lp.CourierNode(ParameterServer)
-        ps.configure(job.parameters, job.workers, reservations, ps.create_handle())
-        with program.group("ps", serves_until="program"):
-            program.add_node(ps)
+    ps = lp.CourierNode(ParameterServer)
+    ps.configure(job.parameters, job.workers, reservations, ps.create_handle())
+    with program.group("ps", serves_until="program"):
+        program.add_node(ps)
     queues: list[Any] = [None] * job.workers
     if job.is_pushed:
         with program.group("input"):

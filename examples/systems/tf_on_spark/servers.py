@@ -63,8 +63,8 @@ class ParameterServer:
     def __init__(
         self, first: Array, workers: int, reservations: lp.CourierClient[Reservations], me: Any
     ) -> None:
+        self._state = ShardState(first, workers)
         self._ledger: Ledger = []
-        self._state = ShardState((first, self._ledger), workers)
         self._reservations = reservations
         self._me = me
 
@@ -80,8 +80,8 @@ class ParameterServer:
         """
         with self._state.changed:
             self._state.withdraw(worker)
-            parameters, ledger = self._state.value
-            return parameters, len(ledger), [id_ for step in ledger for id_ in step[worker]]
+            own = [id_ for step in self._ledger for id_ in step[worker]]
+            return self._state.value, len(self._ledger), own
 
     @lp.idempotent
     def push(self, worker: int, step: int, change: Array, ids: list[Id]) -> tuple[Array, int]:
@@ -89,18 +89,16 @@ class ParameterServer:
         with self._state.changed:
             pushed = self._state.gather(worker, step, (change, ids))
             if pushed:
-                parameters, ledger = self._state.value
-                of_step = [rows for _, rows in pushed]
-                n_rows = sum(map(len, of_step)) or 1
+                self._ledger.append([rows for _, rows in pushed])
+                n_rows = sum(len(rows) for _, rows in pushed) or 1
                 total = sum(len(rows) * mean for mean, rows in pushed)
-                self._state.value = parameters + total / n_rows, [*ledger, of_step]
+                self._state.value = self._state.value + total / n_rows
                 self._state.count(slice(None))
             self._state.wait(step + 1)
-            parameters, ledger = self._state.value
-            return parameters, sum(map(len, ledger[step]))
+            return self._state.value, sum(map(len, self._ledger[step]))
 
     @lp.idempotent
     def ledger(self) -> Ledger:
         """Return the rows of all steps."""
         with self._state.changed:
-            return self._state.value[1]
+            return self._ledger

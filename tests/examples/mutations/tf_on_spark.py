@@ -18,8 +18,8 @@ MUTATIONS = (
     Mutation(
         "a worker that is started again knows which of its rows are in the model",
         "algorithm.py",
-        "self._seen.update(handled)",
-        "self._seen.clear()",
+        "set(handled)",
+        "set()",
     ),
     Mutation(
         "rows that come twice are trained on once",
@@ -42,8 +42,8 @@ MUTATIONS = (
     Mutation(
         "workers that read get the rows in order",
         "nodes.py",
-        "product(range(self.epochs), enumerate(self.partitions))",
-        "product(range(self.epochs), reversed([*enumerate(self.partitions)]))",
+        "for epoch, n in parts)",
+        "for epoch, n in [*parts][::-1])",
     ),
     Mutation(
         "results come in the order of the rows",
