@@ -1,7 +1,6 @@
 """Run it: python -m examples.systems.tf_on_spark --lp_launch_type=local_mp."""
 
 from dataclasses import replace
-from typing import Any
 
 from absl import app, flags
 
@@ -9,7 +8,6 @@ from examples._shared import digits, pictures
 from examples._shared.checks import check_few_lines_differ, done, phase
 from examples._shared.networks import Dense
 from examples.systems.tf_on_spark import claims
-from examples.systems.tf_on_spark.faults import Deadly, train_and_die
 from examples.systems.tf_on_spark.main_fun import infer, take_some, train, train_alone
 from examples.systems.tf_on_spark.nodes import Job
 
@@ -31,9 +29,7 @@ def main(_: list[str]) -> None:
     check_few_lines_differ(claim, 9, train_alone, train)
 
     phase(f"Feeders push; then {job.workers} workers and a feeder are killed")
-    deadly: list[Any] = [*partitions]
-    deadly[job.feeders] = Deadly(partitions[job.feeders])  # the second one of the first feeder
-    pushed = claims.run(replace(job, main_fun=train_and_die, partitions=deadly))._replace(job=job)
+    pushed = claims.run(replace(job, kill_at=20))
     claims.check_rows(pushed)
     claims.check_killed(pushed)
     claims.check_bounded(pushed)

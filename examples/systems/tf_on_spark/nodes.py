@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, product
+from itertools import chain, count, islice, product
 from typing import Any, NamedTuple
 
 import launchpad as lp
@@ -25,6 +25,8 @@ class Job:
         maxsize: How many rows may wait in a worker's queue.
         limit_s: How long nodes wait for each other. A cluster may take minutes to start a dozen pods.
         absent: How many more workers the others wait for.
+        kill_at: The batch at which each worker dies, once: the first one before it takes the batch, the
+            others when they have taken it. The first feeder dies in its second partition.
     """
 
     main_fun: Callable[[Any, Context], Any]
@@ -39,6 +41,7 @@ class Job:
     maxsize: int = 64
     limit_s: float = 300
     absent: int = 0
+    kill_at: int | None = None
 
     def worker_of(self, partition: int) -> int:
         """Return the worker of a partition. Each feeder serves one worker, so it never delays another."""
@@ -69,12 +72,19 @@ def work(
     numbers = [n for n in range(len(job.partitions)) if job.worker_of(n) == worker]
     parts = product(range(job.epochs), numbers)
     own_rows = chain.from_iterable(rows(epoch, n, job.partitions[n]) for epoch, n in parts)
+    batches = count(1)
 
     def take(n: int) -> list[Row]:
+        dies = next(batches) == job.kill_at and me.attempt == 1
+        if dies and worker == 0:
+            lp.testing.crash()  # the batch before is in the model, but not acknowledged
         try:
-            return queue.get_many(n, at_least=n) if queue else list(islice(own_rows, n))
+            taken = queue.get_many(n, at_least=n) if queue else list(islice(own_rows, n))
         except lp.QueueClosed:
             return []
+        if dies:
+            lp.testing.crash()  # the batch is taken, but not in the model
+        return taken
 
     def cancel() -> None:
         queue.cancel() if queue else list(own_rows)
@@ -96,6 +106,9 @@ def feed(job: Job, reservations: lp.CourierClient[Reservations]) -> int:
         for task in range(me.load(default=0), len(tasks)):
             epoch, number = tasks[task]
             partition = job.partitions[number]
+            if job.kill_at and me.attempt == 1 and number == job.feeders:
+                queue.put_from(rows(epoch, number, partition[: len(partition) // 4]))
+                lp.testing.crash()
             if queue.put_from(rows(epoch, number, partition)) < len(partition):
                 break
             me.save(task + 1)  # a new attempt begins with the partition that this one was pushing
