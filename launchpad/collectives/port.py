@@ -174,6 +174,9 @@ class RankEdges:
         self._clients = {} if clients is None else clients
         self._number = 0
         self._unsent: list[threading.Lock] = []
+        # Python's own generator belongs to the user's function. If it is seeded, the function must get the
+        # same numbers however long this rank waits for others.
+        self._random = random.Random()
         self._operation = ""
         self._timeout_s = 0.0
 
@@ -365,7 +368,7 @@ class RankEdges:
         A rank that is at a later operation must have done something else instead of this one. If a rank does
         not answer, that is no difference: if the rank is lost, the generation ends.
         """
-        for rank in random.sample(ranks, min(len(ranks), _ASKED)):
+        for rank in self._random.sample(ranks, min(len(ranks), _ASKED)):
             number, operation = self._progress(self.ranks.index(rank), COMPARE_S)
             is_other = number == self._number and operation != self._operation
             if number > self._number or is_other:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -35,6 +36,36 @@ def failure_in(n: int, fn: Any, *args: Any) -> str:
     with pytest.raises(lp.ProgramFailed) as caught:
         in_ranks(n, fn, *args)
     return str(caught.value)
+
+
+HAS_COMPARED = threading.Event()
+
+
+def keep_another_waiting(group: lp.Collective) -> None:
+    """Come to a barrier when rank 0 has waited there so long that it has compared operations."""
+    if group.rank == 1:
+        assert HAS_COMPARED.wait(DEADLINE_S)
+    group.barrier()
+
+
+def test_a_rank_that_waits_takes_no_random_numbers_from_its_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compare = port.RankEdges._different
+
+    def compare_and_tell(edges: Any, ranks: Any) -> Any:
+        different = compare(edges, ranks)
+        HAS_COMPARED.set()
+        return different
+
+    monkeypatch.setattr(port.RankEdges, "_different", compare_and_tell)
+    sample = Mock(wraps=random.sample)
+    monkeypatch.setattr(random, "sample", sample)
+
+    in_ranks(2, keep_another_waiting)
+
+    assert HAS_COMPARED.is_set()
+    sample.assert_not_called()
 
 
 @pytest.mark.timing
