@@ -12,16 +12,13 @@ def train(group: lp.Collective, steps: int) -> list[float]:
     model = DistributedDataParallel(problem.make_model())
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     me = lp.current()
-    start = (0, model.state_dict(), optimizer.state_dict())
-    first, weights, moments = group.broadcast_object(me.load(default=start))  # rank 0's
-    model.load_state_dict(weights)
-    optimizer.load_state_dict(moments)
+    start = (0, problem.state_of(model, optimizer))
+    first, state = group.broadcast_object(me.load(default=start))  # rank 0's
+    problem.load_state(model, optimizer, state)
     for step in range(first, steps):
-        optimizer.zero_grad()
-        problem.loss(model, step, group.rank).backward()
-        optimizer.step()
+        problem.train_step(model, optimizer, step, group.rank)
         if group.rank == 0:
-            me.save((step + 1, model.state_dict(), optimizer.state_dict()))
+            me.save((step + 1, problem.state_of(model, optimizer)))
     return problem.weights(model)
 
 

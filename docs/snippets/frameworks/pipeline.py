@@ -1,4 +1,4 @@
-"""torch.distributed.pipelining: each rank has a stage of the model, and rank 0 saves all of them."""
+"""torch.distributed.pipelining: each rank has a stage of the model, and saves its own."""
 
 import launchpad as lp
 import problem
@@ -14,19 +14,26 @@ def train(group: lp.Collective, steps: int) -> list[float]:
     stage = PipelineStage(part, group.rank, group.size, torch.device("cpu"))
     schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)
     optimizer = torch.optim.AdamW(part.parameters(), lr=0.01)
-    first, states = group.broadcast_object(lp.current().load(default=(0, None)))  # rank 0's
+    me = lp.current()
+    first = group.all_reduce(max(me.saved_versions(), default=0), op="min")  # all have saved it
     if first:
-        part.load_state_dict(states[group.rank][0])
-        optimizer.load_state_dict(states[group.rank][1])
+        problem.load_state(part, optimizer, me.load(version=first))
     for step in range(first, steps):
-        x, y = problem.batch(step, rank=0)
-        optimizer.zero_grad()
-        schedule.step(x) if group.rank == 0 else schedule.step(target=y)
-        optimizer.step()
-        states = group.gather_object((part.state_dict(), optimizer.state_dict()))
-        if group.rank == 0:
-            lp.current().save((step + 1, states))
+        train_step(schedule, optimizer, step, group.rank)
+        me.save(problem.state_of(part, optimizer), version=step + 1)
     return problem.weights(part)
+
+
+def train_step(
+    schedule: Schedule1F1B, optimizer: torch.optim.Optimizer, step: int, rank: int
+) -> None:
+    x, y = problem.batch(step, rank=0)
+    optimizer.zero_grad()
+    if rank == 0:
+        schedule.step(x)
+    else:
+        schedule.step(target=y)
+    optimizer.step()
 
 
 # end

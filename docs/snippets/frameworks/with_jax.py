@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import jax
 import launchpad as lp
 import numpy as np
+import optax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 
 def batch(step: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
@@ -13,24 +16,22 @@ def batch(step: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 # part: train
-def train(group: lp.Collective, steps: int) -> list[float]:
-    group.init_jax()  # before anything else of jax
-    import jax
-    import optax
-    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+OPTIMIZER = optax.adamw(0.05)
 
+
+@jax.jit
+def update(weights: Any, moments: Any, x: Any, y: Any) -> Any:
+    gradient = jax.grad(lambda w: ((x @ w - y) ** 2).mean())(weights)
+    changes, moments = OPTIMIZER.update(gradient, moments, weights)
+    return optax.apply_updates(weights, changes), moments
+
+
+def train(group: lp.Collective, steps: int) -> list[float]:
+    group.init_jax()  # before jax computes anything
     mesh = jax.make_mesh((group.size,), ("rank",), axis_types=(AxisType.Auto,))
     rows = NamedSharding(mesh, PartitionSpec("rank"))
-    optimizer = optax.adamw(0.05)
-
-    @jax.jit
-    def update(weights: Any, moments: Any, x: Any, y: Any) -> Any:
-        gradient = jax.grad(lambda w: ((x @ w - y) ** 2).mean())(weights)
-        changes, moments = optimizer.update(gradient, moments, weights)
-        return optax.apply_updates(weights, changes), moments
-
     weights = np.zeros(4, np.float32)
-    start = (0, weights, optimizer.init(weights))
+    start = (0, weights, OPTIMIZER.init(weights))
     first, weights, moments = group.broadcast_object(lp.current().load(default=start))
     for step in range(first, steps):
         x, y = (jax.make_array_from_process_local_data(rows, a) for a in batch(step, group.rank))

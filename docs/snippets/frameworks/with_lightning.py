@@ -37,10 +37,9 @@ def train(group: lp.Collective, epochs: int) -> list[float]:
         callbacks=[ModelCheckpoint(last.parent, save_last=True)],
         logger=False,
     )
-    module = Regression()
     loader = DataLoader(problem.rows(20), batch_size=8)
-    trainer.fit(module, loader, ckpt_path=last if last.exists() else None)
-    return problem.weights(module)
+    trainer.fit(Regression(), loader, ckpt_path=last if last.exists() else None)
+    return problem.weights(trainer.lightning_module)
 
 
 # end
