@@ -31,6 +31,8 @@ def train(
     module = importlib.import_module(snippet)
     if hasattr(module, "batch"):
         module.batch = _counted(module.batch, count)
+    elif snippet == "with_keras":
+        module.Saver.on_train_batch_end = lambda *_, logs: count()
     else:
         _call_after_steps_of_torch(count)
     return module.train(group, **arguments), count.number

@@ -61,7 +61,12 @@ CASES = [
     Case("with_lightning", EPOCHS, 40, 32, (10,)),
     Case("with_deepspeed", STEPS, 20, 12, (10,)),
     Case("with_jax", STEPS, 20, 12, (9,), ("jax", "optax")),
+    Case("with_keras", EPOCHS, 20, 12, (10,), ("jax", "tensorflow")),
+    Case("with_tensorflow", STEPS, 20, 12, (9,), ()),
 ]
+
+# One for torch and one for jax. Neither needs a folder that all hosts have.
+ON_RAY = ("ddp", "with_jax")
 
 
 @pytest.fixture(autouse=True)
@@ -80,14 +85,11 @@ def program_of(case: Case) -> lp.Program:
     return program
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_training_that_is_killed_goes_on_and_ends_with_the_same_bits(case: Case) -> None:
+def check(case: Case, launch_type: str) -> None:
     own = [] if case.snippet == "for_torchrun" else [case.snippet]  # a script is not imported
     preload = [*own, *case.preload]
 
-    results = lp.run(program_of(case), "test_mp", preload=preload, timeout_s=240)
+    results = lp.run(program_of(case), launch_type, preload=preload, timeout_s=240)
 
     undisturbed = results["undisturbed"]
     killed = results["killed"]
@@ -96,3 +98,19 @@ def test_training_that_is_killed_goes_on_and_ends_with_the_same_bits(case: Case)
     assert case.is_split or undisturbed[0] == undisturbed[1]
     assert {n_steps for _, n_steps in killed} <= set(case.n_left)
     assert [weights for weights, _ in killed] == [weights for weights, _ in undisturbed]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_training_that_is_killed_goes_on_and_ends_with_the_same_bits(case: Case) -> None:
+    check(case, "test_mp")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", [case for case in CASES if case.snippet in ON_RAY], ids=str)
+def test_training_that_is_killed_on_ray_ends_with_the_same_bits(
+    case: Case, ray_cluster: object
+) -> None:
+    check(case, "test_ray")
