@@ -39,6 +39,9 @@ _BLOCKED_S = 0.2
 # code could hit the same line.
 _AGAIN_S = (0.25, 0.75)
 
+# Python's own generator belongs to the user's code, which may have seeded it.
+_random = random.Random()
+
 
 class Interruption:
     """The interruption of a worker's thread: the backend raises `Stopped` in it, only where user code runs.
@@ -137,7 +140,7 @@ class Interruption:
     def _repeat(self) -> None:
         """Interrupt again whenever user code catches `Stopped` and goes on."""
         is_known = False
-        while not self._has_ended.wait(random.uniform(*_AGAIN_S)):
+        while not self._has_ended.wait(_random.uniform(*_AGAIN_S)):
             with self._lock:
                 raised = _raised.get(self._thread)
                 # Wait while the error has not been raised yet, because the thread is in C, or while an
