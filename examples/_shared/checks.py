@@ -1,14 +1,16 @@
 """Checks of a paper's claims on what a program has computed. Each check prints a line: `ok …`."""
 
 import difflib
+import hashlib
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from absl import flags
 
 from examples._shared import pictures
+from examples._shared.data import Array
 
 JSON = flags.DEFINE_string("json", "", "File for what was checked, for the page of all examples.")
 QUICK = flags.DEFINE_bool("quick", False, "Do a little of everything, in 15 seconds at most.")
@@ -27,6 +29,12 @@ def check(ok: bool, claim: str, measured: str) -> None:
     if not ok:
         raise ArithmeticError(f"it should hold that {claim}; {measured}")
     _passed.append({"claim": claim, "measured": measured})
+
+
+def check_same_bits(claim: str, arrays: Iterable[Array]) -> None:
+    """Check that arrays are equal bit for bit. Print the digest of each that differs."""
+    digests = {hashlib.sha256(array.tobytes()).hexdigest()[:12] for array in arrays}
+    check(len(digests) == 1, claim, f"sha256 {', '.join(sorted(digests))}")
 
 
 def check_few_lines_differ(

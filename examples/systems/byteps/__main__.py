@@ -4,7 +4,7 @@ from absl import app, flags
 
 import launchpad as lp
 from examples._shared import digits, pictures
-from examples._shared.checks import QUICK, done, phase
+from examples._shared.checks import QUICK, check_same_bits, done, phase
 from examples._shared.networks import Dense
 from examples._shared.problem import Problem
 from examples.systems.byteps import claims
@@ -43,7 +43,8 @@ def main(_: list[str]) -> None:
         losses = trained[-1][0].losses
         accuracy = problem.accuracy(trained[-1][0].parameters, held_out)
         print(f"loss {losses[0]:.3f}, then {losses[-1]:.3f}; accuracy {accuracy:.3f}")
-        claims.check_sums(f"(n, k) = ({n}, {k})", trained[-1], alone)
+        claim = f"(n, k) = ({n}, {k}): workers learn the same bits as one process"
+        check_same_bits(claim, [alone, *(of_worker.parameters for of_worker in trained[-1])])
         n_bytes = problem.steps * problem.first_parameters.nbytes
         claims.check_bytes(running.edges(), n, k, n_bytes)
     in_order, by_priority, at_once = trained

@@ -1,6 +1,5 @@
 """Checks of the papers' claims, on the workers' results and on the traffic over the edges."""
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +7,7 @@ import threadpoolctl
 
 import launchpad as lp
 from examples._shared.checks import check
+from examples._shared.data import Array
 from examples._shared.pictures import Bar
 from examples._shared.problem import Problem
 from examples.systems.byteps.algorithm import Event
@@ -15,8 +15,8 @@ from examples.systems.byteps.placement import PARTITION_BYTES, Partition
 from examples.systems.byteps.worker import Trained
 
 
-def train_alone(problem: Problem, momentum: float) -> str:
-    """Return the digest of what one process learns that adds up gradients in the workers' order."""
+def train_alone(problem: Problem, momentum: float) -> Array:
+    """Return the parameters of one process that adds up gradients in the workers' order."""
     threadpoolctl.threadpool_limits(1)  # as in the workers
     parameters = problem.first_parameters
     velocity = np.zeros_like(parameters)
@@ -24,17 +24,7 @@ def train_alone(problem: Problem, momentum: float) -> str:
         total = sum(problem.gradient(parameters, step, i) for i in range(problem.workers))
         velocity = momentum * velocity + total / problem.workers
         parameters = parameters - problem.learning_rate * velocity
-    return hashlib.sha256(parameters.tobytes()).hexdigest()
-
-
-def check_sums(setting: str, trained: Sequence[Trained], alone: str) -> None:
-    """Check that sums are those of one process."""
-    digests = sorted({alone, *(each.sha256 for each in trained)})
-    check(
-        len(digests) == 1,
-        f"{setting}: workers learn the same bits as one process",
-        f"sha256 {', '.join(digest[:12] for digest in digests)}",
-    )
+    return parameters
 
 
 def check_bytes(edges: lp.edges.Edges, n: int, k: int, n_bytes: int) -> None:
@@ -144,7 +134,8 @@ def replay(trace: Sequence[Event]) -> tuple[list[Bar], list[Bar]]:
 
 def check_kill(disturbed: Sequence[Trained], undisturbed: Sequence[Trained]) -> None:
     """Check that a server that was started again got from the workers what it needed."""
-    n_same = sum(a.sha256 == b.sha256 for a, b in zip(disturbed, undisturbed, strict=True))
+    pairs = zip(disturbed, undisturbed, strict=True)
+    n_same = sum(np.array_equal(one.parameters, other.parameters) for one, other in pairs)
     attempts = disturbed[0].attempts
     check(
         n_same == len(undisturbed) and max(attempts) == 2,

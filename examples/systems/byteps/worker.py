@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,14 +34,12 @@ class Trained:
     """The result of a worker.
 
     Attributes:
-        parameters: The parameters, of worker 0; of the others the digest is enough.
         losses: The mean loss on its slice, at each step.
         trace: The events of its queue and its layers.
         attempts: The attempt of each server at the end.
     """
 
-    sha256: str
-    parameters: Array | None
+    parameters: Array
     losses: list[float]
     trace: list[Event]
     attempts: list[int]
@@ -92,10 +89,8 @@ class Worker:
             losses = [self._train_step(step) for step in range(self._problem.steps)]
             for layer in range(len(self._layers)):
                 self._update(layer)
-        digest = hashlib.sha256(self._parameters.tobytes()).hexdigest()
-        parameters = None if self._index else self._parameters
         attempts = lp.broadcast(self._servers).attempt()
-        return Trained(digest, parameters, losses, self._queue.events, attempts)
+        return Trained(self._parameters, losses, self._queue.events, attempts)
 
     def _train_step(self, step: int) -> float:
         """Go forward and back. Each layer waits for its own sums of the step before, and for no others."""

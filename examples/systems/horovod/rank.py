@@ -1,6 +1,5 @@
 """A rank. If one is lost, all are started again and go on from rank 0's state."""
 
-import hashlib
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,13 +27,11 @@ class Trained:
     """The result of a rank.
 
     Attributes:
-        parameters: The parameters, of rank 0; of the others the digest is enough.
         losses: The mean loss on its slice, at each step of this generation.
         traces: The events of its main thread, and of its thread of communication.
     """
 
-    parameters: Array | None
-    sha256: str
+    parameters: Array
     losses: list[float]
     traces: Traces
     generation: int
@@ -59,6 +56,4 @@ def train(
         optimizer.step()
         if group.rank == 0:
             me.save((step + 1, parameters, velocity), keep=1)
-    digest = hashlib.sha256(parameters.tobytes()).hexdigest()
-    own = None if group.rank else parameters
-    return Trained(own, digest, losses, buckets.traces, group.generation)
+    return Trained(parameters, losses, buckets.traces, group.generation)

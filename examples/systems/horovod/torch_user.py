@@ -1,7 +1,5 @@
 """A user's loop in torch, alone and with Horovod's four steps, and torch's own data parallelism."""
 
-import difflib
-import inspect
 from functools import partial
 from typing import Any
 
@@ -11,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import launchpad as lp
-from examples._shared.checks import check, phase
+from examples._shared.checks import check_few_lines_differ, phase
 from examples._shared.data import Array, Data
 from examples._shared.problem import Problem
 from examples.systems.horovod.algorithm import Buckets
@@ -108,11 +106,8 @@ def check_loops(problem: Problem, by_numpy: Array) -> None:
     ranks = f"{problem.workers} ranks learn what"
     check_near(learned[0], alone, 1e-10, f"{ranks} the user's loop learns alone")
     check_near(by_numpy, learned[1], 1e-6, f"{ranks} torch's DistributedDataParallel learns")
-    before = inspect.getsource(train_alone).splitlines()
-    after = inspect.getsource(train_as_rank).splitlines()
-    new = [line for line in difflib.ndiff(before, after) if line.startswith("+")]
-    print("\n".join(new))
-    check(len(new) <= MOST_LINES, f"at most {MOST_LINES} lines of the loop are new", f"{len(new)}")
+    claim = "the user's loop becomes that of a rank"
+    check_few_lines_differ(claim, MOST_LINES, train_alone, train_as_rank)
 
 
 def flat(model: torch.nn.Module) -> Array:
