@@ -1,21 +1,20 @@
-"""Adam, of one flat vector."""
+"""Adam, the optimizer of Kingma and Ba (2015), https://arxiv.org/abs/1412.6980."""
 
 import numpy as np
 
 from examples._shared.data import Array
 
 
-class Adam:
-    """The optimizer of Kingma and Ba (2015). `state` are its moments, each as large as the vector."""
+def adam(moments: Array, gradient: Array, step: int, rate: float) -> tuple[Array, Array]:
+    """Return what a step adds to the parameters, and the new moments.
 
-    def __init__(self, size: int, rate: float) -> None:
-        self.rate = rate
-        self.state = (np.zeros(size), np.zeros(size))
-
-    def change(self, gradient: Array, step: int) -> Array:
-        """Return what this step, the first of which is 1, adds to the parameters."""
-        mean, square = self.state
-        mean = 0.9 * mean + 0.1 * gradient
-        square = 0.999 * square + 0.001 * gradient**2
-        self.state = mean, square
-        return -self.rate * mean / (1 - 0.9**step) / ((square / (1 - 0.999**step)) ** 0.5 + 1e-8)
+    Args:
+        moments: Two rows, zeros at first: decaying means of the gradients and of their squares.
+        step: The number of the step. The first is 1.
+    """
+    mean = 0.9 * moments[0] + 0.1 * gradient
+    square = 0.999 * moments[1] + 0.001 * gradient**2
+    unbiased_mean = mean / (1 - 0.9**step)
+    unbiased_square = square / (1 - 0.999**step)
+    change = -rate * unbiased_mean / (np.sqrt(unbiased_square) + 1e-8)
+    return change, np.array([mean, square])

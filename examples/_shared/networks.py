@@ -123,10 +123,16 @@ def layers_of(network: Network, parameters: Array) -> list[Array]:
     return np.split(parameters, np.cumsum(network.sizes)[:-1])
 
 
+def softmax(scores: Array) -> Array:
+    """Return the chances of classes or actions, whose scores are on the last axis."""
+    chances = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    result: Array = chances / chances.sum(axis=-1, keepdims=True)
+    return result
+
+
 def cross_entropy(scores: Array, data: Data) -> tuple[float, Array]:
     """Return the mean loss of a classifier, and its gradient by the scores."""
-    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
-    chances = chances / chances.sum(axis=1, keepdims=True)
+    chances = softmax(scores)
     truth = np.eye(scores.shape[1])[data.targets]
     return float(-np.log((chances * truth).sum(axis=1)).mean()), (chances - truth) / len(scores)
 

@@ -10,14 +10,14 @@ import pytest
 import launchpad as lp
 from examples._shared import environments
 from examples._shared.networks import Dense
-from examples.systems.acme import algorithm, claims, workers
+from examples.systems.acme import algorithm, claims
 from examples.systems.acme.agents import DQN, Impala, vtrace
-from examples.systems.acme.algorithm import Actor, Record, Steps, Variables
+from examples.systems.acme.algorithm import Actor, Learner, Record, Result, Steps, Variables
+from examples.systems.acme.alone import LocalReplay, run_alone
 from examples.systems.acme.oracle import chances
 from examples.systems.acme.oracle import vtrace as vtrace_by_definition
 from examples.systems.acme.program import make_program
-from examples.systems.acme.replay import LocalReplay
-from examples.systems.acme.workers import Result, SavedLearner
+from examples.systems.acme.workers import SavedLearner
 from tests.examples.conftest import assert_refused
 
 POLE = environments.measure("CartPole-v1")
@@ -52,9 +52,11 @@ def record_of(agent: Any, step: int = 100) -> Record:
 
 
 def result_of(*records: Record) -> Result:
-    table = LocalReplay(agent_of("dqn"), 0).info()[algorithm.TABLE]
-    variables = Variables(records[0].parameters, 0)
-    return Result([variables, variables], list(records), table, [0])
+    agent = agent_of("dqn")
+    learner = Learner(agent, 0, 0)
+    learner.records = list(records)
+    learner.versions = [Variables(records[0].parameters, 0)] * 2
+    return Result(learner, 0, LocalReplay(agent, 0).table.info())
 
 
 @pytest.mark.parametrize("name", ["dqn", "impala"])
@@ -65,19 +67,19 @@ def test_the_gradient_of_a_learner_is_that_of_the_paper_s_loss_and_no_other_pass
     first, second = record_of(agent), record_of(agent, 200)
     wrong = second._replace(gradient=1.01 * second.gradient)
 
-    claims.check_gradients(name, agent, [result_of(first, second)])
+    claims.check_gradients(name, agent, result_of(first, second))
 
-    assert_refused(lambda: claims.check_gradients(name, agent, [result_of(first, wrong)]))
+    assert_refused(lambda: claims.check_gradients(name, agent, result_of(first, wrong)))
 
 
 def test_dqn_without_a_target_network_is_refused() -> None:
     agent = agent_of("dqn")
-    first, later = record_of(agent), record_of(agent, 150)
+    first, later = record_of(agent), record_of(agent, 125)
     gradient = agent.gradient(later.parameters, first.parameters, later.batch)
 
-    claims.check_gradients("dqn", agent, [result_of(first, later._replace(gradient=gradient))])
+    claims.check_gradients("dqn", agent, result_of(first, later._replace(gradient=gradient)))
 
-    assert_refused(lambda: claims.check_gradients("dqn", agent, [result_of(first, later)]))
+    assert_refused(lambda: claims.check_gradients("dqn", agent, result_of(first, later)))
 
 
 def test_v_trace_is_its_definition_also_where_episodes_end() -> None:
@@ -103,11 +105,11 @@ def test_chances_that_actors_note_wrong_are_refused() -> None:
     older = other.batch._replace(version=np.full(other.batch.version.shape, 1))
     good = result_of(record._replace(batch=right), other._replace(batch=older))
 
-    claims.check_chances(agent, [good])
+    claims.check_chances("impala", agent, good)
 
     assert_refused(
-        lambda: claims.check_chances(agent, [result_of(record)]),
-        lambda: claims.check_chances(agent, [result_of(record._replace(batch=right))]),
+        lambda: claims.check_chances("impala", agent, result_of(record)),
+        lambda: claims.check_chances("impala", agent, result_of(record._replace(batch=right))),
     )
 
 
@@ -120,12 +122,12 @@ def test_an_environment_needs_only_its_name_also_with_continuous_actions(
     environment = environments.measure(name)
     agent = DQN(environment, Dense((environment.n_inputs, 8, environment.n_actions)))
 
-    run = workers.run_alone(agent, 4, seed=0)
+    learner = run_alone(agent, 4, seed=0).learner
 
     assert environment.n_actions == n_actions
-    assert [each.step for each in run.versions[:4]] == [0, 1, 2, 3]
-    assert np.abs(run.records[0].batch.observation).max() < 10
-    assert np.abs(run.records[0].batch.reward).max() <= 11
+    assert [each.step for each in learner.versions[:4]] == [0, 1, 2, 3]
+    assert np.abs(learner.records[0].batch.observation).max() < 10
+    assert np.abs(learner.records[0].batch.reward).max() <= 11
 
 
 def test_one_process_and_a_program_play_the_same_first_steps() -> None:
@@ -139,7 +141,7 @@ def test_one_process_and_a_program_play_the_same_first_steps() -> None:
     of_program = lp.run(program, "local_mt")["actor"][0]
 
     act_for_a_while(agent, local)
-    alone = [item.data for item in local._table.items()]
+    alone = [item.data for item in local.table.items()]
     assert len(of_program) == len(alone[:10])
     for one, other in zip(of_program, alone, strict=False):
         assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
@@ -162,18 +164,18 @@ def test_a_learner_goes_on_from_what_it_has_published(tmp_path: Path) -> None:
     experience = LocalReplay(agent, 0)
     for _ in range(200):
         item = record_of(agent, 1).batch
-        experience.insert(Steps(*(field[0] for field in item)), {})
+        experience.insert(Steps(*(field[0] for field in item)), {algorithm.TABLE: 1.0})
     with lp.testing.worker("learner", state=tmp_path):
-        first = SavedLearner(agent, experience, 0, 60, ())
+        first = SavedLearner(agent, experience, 0, 60, None)
         first.run()
     assert first.get_variables().step == 50
 
     with lp.testing.worker("learner", state=tmp_path, attempt=2):
-        second = SavedLearner(agent, experience, 0, 60, ())
+        second = SavedLearner(agent, experience, 0, 60, None)
 
     assert second.get_variables().step == 50
     assert np.array_equal(second.get_variables().parameters, first.get_variables().parameters)
-    assert second.run().begun == [0, 50]
+    assert second.run().began_at == 50
 
 
 def test_the_graph_has_as_many_actors_as_are_wanted() -> None:
@@ -188,16 +190,22 @@ def test_checks_refuse_what_is_not_so() -> None:
     run = result_of(record)
     info = replace(run.table, inserts=200, samples=1000, diff=2200, lowest_diff=1744)
     good = replace(info, highest_diff=2256)
-    killed = run._replace(begun=[0, 50])
+    killed = run._replace(began_at=50)
     unsaved = record._replace(batch=record.batch._replace(version=record.batch.version + 1))
-    claims.check_table("dqn", [run._replace(table=good)])
-    claims.check_killed("dqn", [60], killed)
+    of_unsaved = result_of(unsaved)._replace(began_at=50)
+    claims.check_table("dqn", agent, run._replace(table=good))
+    claims.check_killed("dqn", killed, 60)
     assert_refused(
-        lambda: claims.check_solved("alone", agent, 475.0, [run]),
-        lambda: claims.check_solved("alone", agent, 0.0, [run]),  # no better than untrained
-        lambda: claims.check_killed("dqn", [80], killed),
-        lambda: claims.check_killed("dqn", [60], killed._replace(records=[unsaved])),
-        lambda: claims.check_table("dqn", [run._replace(table=replace(good, lowest_diff=1743))]),
-        lambda: claims.check_table("dqn", [run._replace(table=replace(good, highest_diff=2257))]),
-        lambda: claims.check_table("dqn", [run._replace(table=replace(good, diff=2199))]),
+        lambda: claims.check_solved("alone", agent, 475.0, run),
+        lambda: claims.check_solved("alone", agent, 0.0, run),  # no better than untrained
+        lambda: claims.check_killed("dqn", killed, 80),
+        lambda: claims.check_killed("dqn", run, 10),  # before anything was saved
+        lambda: claims.check_killed("dqn", of_unsaved, 60),
+        lambda: claims.check_table(
+            "dqn", agent, run._replace(table=replace(good, lowest_diff=1743))
+        ),
+        lambda: claims.check_table(
+            "dqn", agent, run._replace(table=replace(good, highest_diff=2257))
+        ),
+        lambda: claims.check_table("dqn", agent, run._replace(table=replace(good, diff=2199))),
     )

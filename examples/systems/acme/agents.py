@@ -11,7 +11,7 @@ import numpy as np
 import launchpad as lp
 from examples._shared.data import Array
 from examples._shared.environments import Environment
-from examples._shared.networks import Network
+from examples._shared.networks import Network, softmax
 from examples.systems.acme.algorithm import TABLE, Agent, Steps
 
 DISCOUNT = 0.99
@@ -24,6 +24,7 @@ ENTROPY = 0.01
 class DQN(Agent):
     """Double DQN. The network's outputs are Q(s, a), less the mean reward of random play."""
 
+    name = "dqn"
     environment: Environment
     network: Network
     item_length: int = 4
@@ -63,6 +64,7 @@ class DQN(Agent):
 class Impala(Agent):
     """IMPALA. The network has one more output: the observation's value, less the mean reward."""
 
+    name = "impala"
     environment: Environment
     network: Network
     item_length: int = 32
@@ -111,10 +113,3 @@ def vtrace(values: Array, next_values: Array, ratios: Array, batch: Steps) -> Ar
         later = ratios[:, t] * (expected - values[:, t])
         gains[:, t] = later
     return gains
-
-
-def softmax(scores: Array) -> Array:
-    """Return the chances of the actions."""
-    chances = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    result: Array = chances / chances.sum(axis=-1, keepdims=True)
-    return result

@@ -3,8 +3,8 @@
     environment ◀──action── actor ──steps──▶ experience ──batches──▶ learner
          └──observation──────▶ ▲◀──────────────variables────────────────┘
 
-In one process `LearningActor` makes one actor of the two. In a program each is in a worker of its own
-(workers.py). Neither of them knows which it is.
+In one process the two take turns (alone.py). In a program each is in a worker of its own (workers.py).
+Neither of them knows which it is.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 import launchpad as lp
-from examples._shared.adam import Adam
+from examples._shared.adam import adam
 from examples._shared.data import Array
 from examples._shared.environments import Environment
 from examples._shared.networks import Network, layers_of
 
 TABLE = "steps"
 REFRESH_PERIOD = 32  # in steps of an actor
-TARGET_PERIOD = 100  # in steps of the learner
+TARGET_PERIOD = 50  # in steps of the learner
 RECORD_PERIOD = 25
 VERSIONS = 16  # that a learner keeps for evaluation
 
@@ -53,6 +53,7 @@ class Steps(NamedTuple):
 class Agent(Protocol):
     """A method of acting and learning. Its network has an output for each action, and perhaps more."""
 
+    name: str
     environment: Environment
     network: Network
     item_length: int
@@ -103,70 +104,6 @@ class Actor:
             self._variables = self._source.get_variables()
 
 
-class Record(NamedTuple):
-    """The batch and the gradient of the step after this one, for the checks."""
-
-    step: int
-    parameters: Array
-    batch: Steps
-    gradient: Array
-
-
-class Learner:
-    """A learner. In each step, up to the last, it samples a batch and follows the agent's gradient."""
-
-    def __init__(self, agent: Agent, experience: Any, seed: int, last: int) -> None:
-        self.last = last
-        self._agent = agent
-        self._experience = experience
-        self.online = agent.network.first_parameters(seed)
-        layers_of(agent.network, self.online)[-1][:] *= 0.1
-        self.target = self.online
-        self.steps = 0
-        self.records: list[Record] = []
-        self.versions = [self.get_variables()]
-        self._adam = Adam(self.online.size, rate=1e-3)
-
-    def get_variables(self) -> Variables:
-        return Variables(self.online, self.steps)
-
-    def step(self) -> None:
-        batch = self._experience.sample_batch(TABLE, self._agent.batch_size).data
-        gradient = self._agent.gradient(self.online, self.target, batch)
-        if self.steps % RECORD_PERIOD == 0:  # keep those of the beginning and of the end
-            record = Record(self.steps, self.online, batch, gradient)
-            self.records = [*self.records[:8], *self.records[8:][-8:], record]
-        self.steps += 1
-        self.online = self.online + self._adam.change(gradient, self.steps)
-        if self.steps % TARGET_PERIOD == 0:
-            self.target = self.online
-        if self.steps % max(1, self.last // VERSIONS) == 0:
-            self.versions.append(self.get_variables())
-
-    def save(self) -> Any:
-        """Return the state that the next steps depend on."""
-        lists = self.records, self.versions
-        return self.steps, self.online, self.target, self._adam.state, *lists
-
-    def restore(self, saved: Any) -> None:
-        """Go on from a saved state."""
-        self.steps, self.online, self.target, self._adam.state, *lists = saved
-        self.records, self.versions = lists
-
-
-class LearningActor(Actor):
-    """An actor that learns, too: the agent in one process."""
-
-    def __init__(self, agent: Agent, learner: Learner, experience: Any, seed: int) -> None:
-        super().__init__(agent, learner, experience, seed)
-        self._learner = learner
-
-    def update(self) -> None:
-        while self._experience.can_sample():
-            self._learner.step()
-        super().update()
-
-
 def run_episode(made: Any, actor: Actor) -> float:
     """Play an episode in gymnasium's environment, and return the sum of the rewards."""
     total = 0.0
@@ -181,3 +118,53 @@ def run_episode(made: Any, actor: Actor) -> float:
         observation = after
         total += reward
     return total
+
+
+class Record(NamedTuple):
+    """The batch and the gradient of the step after this one, for the checks."""
+
+    step: int
+    parameters: Array
+    batch: Steps
+    gradient: Array
+
+
+class Learner:
+    """A learner, which follows the agent's gradient. Pickled, it can go on in another process."""
+
+    def __init__(self, agent: Agent, seed: int, last: int) -> None:
+        self._agent = agent
+        self.last = last  # the step at which it should end
+        self.online = agent.network.first_parameters(seed)
+        layers_of(agent.network, self.online)[-1][:] *= 0.1
+        self.target = self.online
+        self.steps = 0
+        self.records: list[Record] = []
+        self.versions = [self.get_variables()]
+        self._moments = np.zeros((2, self.online.size))
+
+    def get_variables(self) -> Variables:
+        return Variables(self.online, self.steps)
+
+    def step(self, experience: Any) -> None:
+        """Learn from a batch of the experience."""
+        batch = experience.sample_batch(TABLE, self._agent.batch_size).data
+        gradient = self._agent.gradient(self.online, self.target, batch)
+        if self.steps % RECORD_PERIOD == 0:  # keep those of the beginning and of the end
+            record = Record(self.steps, self.online, batch, gradient)
+            self.records = [*self.records[:8], *self.records[8:][-8:], record]
+        self.steps += 1
+        change, self._moments = adam(self._moments, gradient, self.steps, rate=1e-3)
+        self.online = self.online + change
+        if self.steps % TARGET_PERIOD == 0:
+            self.target = self.online
+        if self.steps % max(1, self.last // VERSIONS) == 0:
+            self.versions.append(self.get_variables())
+
+
+class Result(NamedTuple):
+    """The learner at the end, the step from which its last attempt went on, and the counts of the table."""
+
+    learner: Learner
+    began_at: int
+    table: lp.replay.TableInfo

@@ -16,7 +16,7 @@ def dqn_loss(agent: Agent, record: Record, target: Array) -> Callable[[Array], f
     batch = record.batch
 
     def q(parameters: Array, observations: Array) -> Array:
-        return forward(agent, parameters, observations) + agent.environment.mean_reward
+        return agent.network.forward(parameters, observations)[-1] + agent.environment.mean_reward
 
     def value(observations: Array) -> Array:
         best = q(record.parameters, observations).argmax(axis=-1)
@@ -37,7 +37,8 @@ def impala_loss(agent: Agent, record: Record, target: Array) -> Callable[[Array]
     batch = record.batch
 
     def value(parameters: Array, observations: Array) -> Array:
-        return forward(agent, parameters, observations)[..., -1] + agent.environment.mean_reward
+        outputs = agent.network.forward(parameters, observations)[-1]
+        return outputs[..., -1] + agent.environment.mean_reward
 
     before = value(record.parameters, batch.observation)
     after = value(record.parameters, batch.next_observation)
@@ -76,7 +77,7 @@ def vtrace(values: Array, next_values: Array, ratios: Array, batch: Steps) -> tu
 
 def log_chances(agent: Agent, parameters: Array, observations: Array) -> Array:
     """Return the logarithms of the chances of all actions."""
-    scores = forward(agent, parameters, observations)[..., :-1]
+    scores = agent.network.forward(parameters, observations)[-1][..., :-1]
     result: Array = scores - np.log(np.exp(scores).sum(axis=-1, keepdims=True))
     return result
 
@@ -84,13 +85,6 @@ def log_chances(agent: Agent, parameters: Array, observations: Array) -> Array:
 def chances(agent: Agent, parameters: Array, batch: Steps) -> Array:
     """Return the chances of a batch's actions."""
     return np.exp(at(log_chances(agent, parameters, batch.observation), batch.action))
-
-
-def forward(agent: Agent, parameters: Array, observations: Array) -> Array:
-    """Return the outputs of the network for each step of a batch."""
-    inputs = observations.reshape(-1, observations.shape[-1])
-    outputs: Array = agent.network.forward(parameters, inputs)[-1]
-    return outputs.reshape(*observations.shape[:-1], -1)
 
 
 def at(outputs: Array, actions: Any) -> Array:

@@ -12,17 +12,16 @@ STALE_MS = 60_000
 
 
 def make_program(
-    agent: Agent, steps: int, seed: int = 0, n_actors: int = 2, kill_at: tuple[int, ...] = ()
+    agent: Agent, steps: int, seed: int = 0, n_actors: int = 2, kill_at: int | None = None
 ) -> lp.Program:
     """Return the program of an agent. After these steps its learner returns a `Result`.
 
     Args:
-        kill_at: The learner dies after each of these steps, once.
+        kill_at: The step after which the learner dies, once.
     """
     program = lp.Program("acme")
     experience = program.add_node(lp.ReplayNode([agent.make_table()]), label="experience")
-    restart = lp.RestartPolicy(max_restarts=len(kill_at), backoff=0)
-    with program.group("learner", restart=restart, main=True):
+    with program.group("learner", restart=lp.RestartPolicy(), main=True):
         learner = program.add_node(
             lp.CourierNode(SavedLearner, agent, experience, seed, steps, kill_at)
         )

@@ -1,6 +1,6 @@
-"""The parts of an agent in workers of their own, and all of them in one process."""
+"""An agent in a program: its actors and its learner in workers of their own."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import launchpad as lp
 from examples.systems.acme.algorithm import (
@@ -8,28 +8,12 @@ from examples.systems.acme.algorithm import (
     Actor,
     Agent,
     Learner,
-    LearningActor,
-    Record,
+    Result,
     Variables,
     run_episode,
 )
-from examples.systems.acme.replay import LocalReplay
 
 SAVE_PERIOD = 25
-
-
-class Result(NamedTuple):
-    """The result of a learner.
-
-    Attributes:
-        versions: Variables at regular steps of the learner.
-        begun: The steps after which its attempts began.
-    """
-
-    versions: list[Variables]
-    records: list[Record]
-    table: lp.replay.TableInfo
-    begun: list[int]
 
 
 class SavedLearner:
@@ -37,21 +21,16 @@ class SavedLearner:
 
     Args:
         steps: The step after which the program ends.
-        kill_at: The steps after which the first attempts die, one for each attempt.
+        kill_at: The step after which the first attempt dies.
     """
 
     def __init__(
-        self, agent: Agent, experience: Any, seed: int, steps: int, kill_at: tuple[int, ...]
+        self, agent: Agent, experience: Any, seed: int, steps: int, kill_at: int | None
     ) -> None:
-        self._learner = Learner(agent, experience, seed, steps)
+        self._learner: Learner = lp.current().load(default=Learner(agent, seed, steps))
+        self._began_at = self._learner.steps
         self._experience = experience
-        self._kill_at = dict(enumerate(kill_at, start=1)).get(lp.current().attempt)
-        self._begun: list[int] = []
-        saved = lp.current().load()
-        if saved is not None:
-            self._begun, state = saved
-            self._learner.restore(state)
-        self._begun.append(self._learner.steps)
+        self._kill_at = kill_at if lp.current().attempt == 1 else None
         self._publish()
 
     def get_variables(self) -> Variables:
@@ -59,15 +38,15 @@ class SavedLearner:
 
     def run(self) -> Result:
         while self._learner.steps < self._learner.last:
-            self._learner.step()
+            self._learner.step(self._experience)
             if self._learner.steps == self._kill_at:
                 lp.testing.crash()
             if self._learner.steps % SAVE_PERIOD == 0:
                 self._publish()
-        return result(self._learner, self._experience, self._begun)
+        return Result(self._learner, self._began_at, self._experience.info()[TABLE])
 
     def _publish(self) -> None:
-        lp.current().save((self._begun, self._learner.save()))
+        lp.current().save(self._learner)
         self._variables = self._learner.get_variables()
 
 
@@ -77,19 +56,3 @@ def act(agent: Agent, source: Any, experience: Any, seed: int) -> None:
     actor = Actor(agent, source, experience, seed)
     while True:
         run_episode(made, actor)
-
-
-def run_alone(agent: Agent, steps: int, seed: int = 0) -> Result:
-    """Train the agent in this process."""
-    experience = LocalReplay(agent, seed)
-    learner = Learner(agent, experience, seed, steps)
-    actor = LearningActor(agent, learner, experience, seed)
-    made = agent.environment.make(seed)
-    while learner.steps < steps:
-        run_episode(made, actor)
-    return result(learner, experience, [0])
-
-
-def result(learner: Learner, experience: Any, begun: list[int]) -> Result:
-    """Return the result of a learner."""
-    return Result(learner.versions, learner.records, experience.info()[TABLE], begun)

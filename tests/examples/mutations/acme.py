@@ -29,9 +29,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a learner goes on with the target network that it saved",
-        "algorithm.py",
-        "        self.records, self.versions = lists",
-        "        self.records, self.versions = lists\n        self.target = self.online",
+        "workers.py",
+        "        self._began_at = self._learner.steps",
+        "        self._began_at = self._learner.steps\n        self._learner.target = self._learner.online",
         DQN,
     ),
     Mutation(
