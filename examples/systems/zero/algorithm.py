@@ -14,28 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 import launchpad as lp
+from examples._shared.adam import adam
 from examples._shared.bfloat16 import Half, to_float, to_half
 from examples._shared.data import Array
 from examples._shared.networks import layers_of
 from examples._shared.problem import Problem
-
-State = npt.NDArray[np.float32]
-DECAY = 0.9
-DECAY_OF_SQUARE = 0.999
-EPSILON = 1e-8
-
-
-def adam(state: State, gradient: Array, step: int, rate: float) -> None:
-    """Do a step of Adam, the first of which is 1. The state is a master copy of the parameters, and moments.
-
-    In bfloat16, a parameter would not change if 1/256 of it is more than the change.
-    """
-    master, mean, square = state.astype(np.float64)
-    mean = DECAY * mean + (1 - DECAY) * gradient
-    square = DECAY_OF_SQUARE * square + (1 - DECAY_OF_SQUARE) * gradient**2
-    direction = mean / (1 - DECAY**step)
-    scale = np.sqrt(square / (1 - DECAY_OF_SQUARE**step)) + EPSILON
-    state[:] = master - rate * direction / scale, mean, square
 
 
 def padded(values: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
@@ -78,10 +61,11 @@ class Sharded:
         self.sizes = problem.network.sizes
         self.networks = [problem.network.part(i, i + 1) for i in range(len(self.sizes))]
         self.steps = 0
+        self.began_at = 0  # the step of the checkpoint
         self.wide = Transient()
         self.parameters: list[Half] = []
         self.gradients: list[Half] = []
-        self.states: list[State] = []
+        self.states: list[npt.NDArray[np.float32]] = []
         for layer in layers_of(problem.network, problem.first_parameters):
             whole = padded(layer, group.size)
             own = part(whole, group.rank, group.size)
@@ -114,7 +98,12 @@ class Sharded:
         if self.stage == 0:
             gradients = self._gathered(gradients)
         for state, gradient in zip(self.states, gradients, strict=True):
-            adam(state, to_float(gradient).astype(np.float64), self.steps, self.rate)
+            exact = state.astype(np.float64)
+            wide = to_float(gradient).astype(np.float64)
+            change, moments = adam(exact[1:], wide, self.steps, self.rate)
+            # A parameter in bfloat16 would not change if 1/256 of it were more than the change.
+            state[0] = exact[0] + change
+            state[1:] = moments
         self.write()
         for gradient in self.gradients:
             gradient[:] = 0

@@ -13,10 +13,10 @@ KEPT = ("2Ψ 2Ψ 12Ψ", "2Ψ 2Ψ 12Ψ/N", "2Ψ 2Ψ/N 12Ψ/N", "2Ψ/N 2Ψ/N 12Ψ/
 
 
 def check_parameters(claim: str, ranks: Sequence[Trained], expected: Array) -> None:
-    """Check that all ranks have the expected parameters, of which a few may have been rounded otherwise."""
+    """Check that all ranks have the expected parameters."""
     differ = max(int((rank.parameters != expected).sum()) for rank in ranks)
     measured = f"{differ} of {len(expected):,} parameters differ"
-    check(differ <= len(expected) / 1000, claim, measured)
+    check(differ == 0, claim, measured)
 
 
 def check_memory(stage: int, ranks: Sequence[Trained], layers: Sequence[int]) -> None:
@@ -25,7 +25,7 @@ def check_memory(stage: int, ranks: Sequence[Trained], layers: Sequence[int]) ->
     size = sum(layer + -layer % n for layer in layers)  # with the zeros that are added
     units = {"2Ψ": 2 * size, "12Ψ": 12 * size, "2Ψ/N": 2 * size // n, "12Ψ/N": 12 * size // n}
     parameters, gradients, state = KEPT[stage].split()
-    sizes = (units[parameters], units[gradients], units[state])
+    sizes = tuple(units[each] for each in (parameters, gradients, state))
     check(
         all(rank.kept == sizes and rank.wide <= max(layers) for rank in ranks),
         f"each of {n} ranks at stage {stage} keeps {parameters} bytes of parameters, {gradients} of"

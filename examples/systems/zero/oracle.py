@@ -8,7 +8,6 @@ import numpy as np
 
 from examples._shared.data import Array
 from examples._shared.problem import Problem
-from examples.systems.zero.algorithm import DECAY, DECAY_OF_SQUARE, EPSILON
 
 
 def rounded(values: Any) -> Array:
@@ -43,11 +42,11 @@ def expected(problem: Problem, n: int, at_once: bool, ranks: Callable[[int], int
             )
         else:
             g = rounded(np.mean([added(of_rank) for of_rank in gradients], axis=0))
-        exact_m = DECAY * m.astype(float) + (1 - DECAY) * g
-        exact_v = DECAY_OF_SQUARE * v.astype(float) + (1 - DECAY_OF_SQUARE) * g**2
-        unbiased_m = exact_m / (1 - DECAY ** (step + 1))
-        unbiased_v = exact_v / (1 - DECAY_OF_SQUARE ** (step + 1))
-        change = -problem.learning_rate * unbiased_m / (np.sqrt(unbiased_v) + EPSILON)
+        exact_m = 0.9 * m.astype(float) + 0.1 * g
+        exact_v = 0.999 * v.astype(float) + 0.001 * g**2
+        unbiased_m = exact_m / (1 - 0.9 ** (step + 1))
+        unbiased_v = exact_v / (1 - 0.999 ** (step + 1))
+        change = -problem.learning_rate * unbiased_m / (np.sqrt(unbiased_v) + 1e-8)
         master = np.float32(master + change)
         m = np.float32(exact_m)
         v = np.float32(exact_v)

@@ -46,12 +46,10 @@ def run(
 
     The victim is a rank that is killed once, in the step after the first checkpoint.
     """
-    began_at: list[int] = []
 
     def then(model: Sharded) -> None:
-        if not began_at:
+        if model.steps == 0:
             load(lp.current().group_dir, model)
-            began_at.append(model.steps)
         elif every and model.steps % every == 0:
             save(lp.current().group_dir, model)
         elif (group.rank, group.generation, model.steps) == (victim, 1, every + 1):
@@ -61,7 +59,7 @@ def run(
     kept = (n_bytes(model.parameters), n_bytes(model.gradients), n_bytes(model.states))
     wide = model.wide.most
     parameters = np.concatenate([model.layer(i) for i in range(len(model.sizes))])
-    return Trained(parameters, kept, wide, group.generation, began_at[0])
+    return Trained(parameters, kept, wide, group.generation, model.began_at)
 
 
 def n_bytes(arrays: Iterable[Any]) -> int:
@@ -88,5 +86,6 @@ def load(folder: Path, model: Sharded) -> None:
                 own = part(padded(whole, model.group.size), model.group.rank, model.group.size)
                 model.states[i] = own.copy()
             model.steps = int(step)
+            model.began_at = model.steps
             model.write()
             return

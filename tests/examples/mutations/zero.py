@@ -5,9 +5,9 @@ from tests.examples.mutations import Mutation
 MUTATIONS = (
     Mutation(
         "Adam's mean is corrected, since it begins with 0",
-        "algorithm.py",
-        "direction = mean / (1 - DECAY**step)",
-        "direction = mean",
+        "_shared/adam.py",
+        "unbiased_mean = mean / (1 - 0.9**step)",
+        "unbiased_mean = mean",
     ),
     Mutation(
         "a rank keeps no larger array behind its part of the gradients",
