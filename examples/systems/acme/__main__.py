@@ -55,7 +55,7 @@ def main(_: list[str]) -> None:
             claims.check_killed(name, runs["spread"], KILL_AT)
             if name == "impala":
                 claims.check_chances(name, agent, runs["spread"])
-    pictures.curves(environment.name, "versions", "mean return", curves)
+    pictures.curves(f"Returns in {environment.name}", "versions", "mean return", curves)
     done()
 
 

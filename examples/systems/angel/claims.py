@@ -111,7 +111,7 @@ def check_time(bsp: Trial, ssp: Trial, asp: Trial) -> None:
     claim = f"{ssp.name} takes less logical time if the next pull overlaps the gradient"
     check(stale < apart, claim, f"{stale:g} units instead of {apart:g}")
     times = {"BSP": in_step, "SSP without overlap": apart, "SSP": stale, "ASP": free}
-    pictures.bars("angel: with stragglers", "logical time", times)
+    pictures.bars("Time with stragglers", "logical time", times)
 
 
 def check_groups(hybrid: Trial, single: Trial) -> None:

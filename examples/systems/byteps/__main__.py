@@ -60,7 +60,7 @@ def main(_: list[str]) -> None:
     for name, workers in (("in order", in_order), ("by priority", by_priority)):
         for row, bars in zip(("worker", "link"), claims.replay(workers[0].trace), strict=True):
             rows[f"{row}, {name}"] = [bar for bar in bars if bar.end <= 20]
-    pictures.timeline("byteps: the first steps of worker 0", "logical time", rows)
+    pictures.timeline("The first steps of worker 0", "logical time", rows)
     done()
 
 

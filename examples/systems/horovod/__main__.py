@@ -32,7 +32,7 @@ def main(_: list[str]) -> None:
         from examples.systems.horovod.torch_user import check_loops
 
         check_loops(problem, trained[0].parameters)
-    pictures.curves("horovod: loss of rank 0", "step", "loss", {ranks: trained[0].losses})
+    pictures.curves("Loss of rank 0", "step", "loss", {ranks: trained[0].losses})
     done()
 
 

@@ -39,7 +39,7 @@ def main(_: list[str]) -> None:
     read = claims.run(replace(job, is_pushed=False))
     claims.check_rows(read)
     losses[read.how] = claims.check_learned(read, held_out)
-    pictures.curves("tf_on_spark", "step", "loss", losses)
+    pictures.curves("Losses of workers", "step", "loss", losses)
 
     phase("Workers need only the first 40 batches")
     few = replace(job, main_fun=take_some, args=40, epochs=1000)

@@ -60,7 +60,7 @@ def main(_: list[str]) -> None:
     print(
         f"      loss {losses['alone'][0]:.3f} at the first step, {losses['alone'][-1]:.3f} at the last"
     )
-    pictures.curves("Training", "step", "mean loss of the replicas", losses)
+    pictures.curves("Mean loss of the replicas", "step", "loss", losses)
     done()
 
 
