@@ -132,7 +132,8 @@ def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> 
             raise
         known = inspect.signature(kind).parameters
         unknown = [option for option in options if option not in known]
-        if unknown:
+        takes_others = any(each.kind is each.VAR_KEYWORD for each in known.values())
+        if unknown and not takes_others:
             raise UnknownOption(name, unknown[0], known) from None
         listed = ", ".join(map(repr, options))
         raise DefinitionError(f"launch type {name!r} does not take {listed}: {error}") from error

@@ -271,7 +271,7 @@ def test_what_no_cluster_gives_and_odd_settings_are_refused(
 
 
 def test_for_another_launch_type_settings_are_refused_and_there_are_no_manifests() -> None:
-    with pytest.raises(lp.DefinitionError, match="'local_mp' does not take 'image'"):
+    with pytest.raises(lp.DefinitionError, match="no argument 'image' with launch type 'local_mp'"):
         lp.plan(program_of(), "local_mp", image=IMAGE)
     with pytest.raises(lp.DefinitionError, match="not one for 'local_mp'"):
         lp.plan(program_of(), "local_mp").to_yaml()
