@@ -41,7 +41,8 @@ def main(_: list[str]) -> None:
         if VOLUME.value:
             place = {"state": "zero", "state_volume": json.loads(VOLUME.value)}
         claims.check_kill(lp.run(killing, **place)["stage-3"], parameters)
-        trained = lp.run(make_program(longer, few, 2), **place)["stage-3"]
+        resuming = make_program(longer, few, 2, save_every=half)
+        trained = lp.run(resuming, **place)["stage-3"]
     expected = oracle.expected(longer, 2, True, lambda step: ranks if step < steps else few)
     claim = f"{few} ranks go on from what {ranks} have saved, and learn what one process does"
     claims.check_parameters(claim, trained, expected)

@@ -23,7 +23,7 @@ def make_program(
     """Return a graph with a group of ranks for each stage. If one dies, its group is started again.
 
     Args:
-        save_every: The steps from checkpoint to checkpoint; 0 for none.
+        save_every: The steps from checkpoint to checkpoint. With 0, ranks neither save nor resume.
         victim: A rank that is killed once, after the first checkpoint.
     """
     n_rows = len(problem.batch(0))

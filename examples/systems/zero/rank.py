@@ -42,15 +42,17 @@ class Trained(NamedTuple):
 def run(
     group: lp.Collective, problem: Problem, n: int, stage: int, every: int, victim: int | None
 ) -> Trained:
-    """Train, from a checkpoint if there is one. Save one after each `every` steps, if that is not 0.
+    """Train. If `every` is not 0, go on from the last checkpoint, and save one after each `every` steps.
 
     The victim is a rank that is killed once, in the step after the first checkpoint.
     """
 
     def then(model: Sharded) -> None:
+        if not every:
+            return
         if model.steps == 0:
             load(lp.current().group_dir, model)
-        elif every and model.steps % every == 0:
+        elif model.steps % every == 0:
             save(lp.current().group_dir, model)
         elif (group.rank, group.generation, model.steps) == (victim, 1, every + 1):
             lp.testing.crash()
