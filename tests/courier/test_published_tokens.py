@@ -184,3 +184,24 @@ def test_sound_27_servers_at_one_port_of_two_addresses_have_a_token_each(serve, 
     assert one.token != two.token
     for server, name in ((one, "one"), (two, "two")):
         assert connect(server.address, call_timeout=20).who() == name
+
+
+def test_the_token_of_a_server_that_stops_can_be_found_until_nobody_can_connect(
+    serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve("tcp:127.0.0.1:0", ping=lambda: "pong")
+    host, port = server.address.rsplit(":", 2)[-2:]
+    remove = published_token.PublishedToken.remove
+    removed = []
+
+    def remove_after_a_look(published: published_token.PublishedToken) -> None:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)), 20)
+        remove(published)
+        removed.append(published)
+
+    monkeypatch.setattr(published_token.PublishedToken, "remove", remove_after_a_look)
+    server.stop()
+
+    assert len(removed) == 1
+    assert published_token.find(host, int(port)) == b""

@@ -389,8 +389,6 @@ class Server:
                 raise PermissionError(error.errno, advice, error.filename) from error
 
     def _close(self, core: ServerCore, grace_s: float) -> None:
-        for published in self._published:
-            published.remove()
         for grpc_server in self._grpc_servers:
             grpc_server.begin_stop(grace_s)
         core.is_draining = False
@@ -401,6 +399,10 @@ class Server:
         core.close(grace_s)
         for grpc_server in self._grpc_servers:
             grpc_server.end_stop()
+        # Only now: a client that connects while the server stops must find the token. Without it, the client
+        # would be refused for good, instead of waiting for the next server.
+        for published in self._published:
+            published.remove()
 
     # The names of these methods in dm-launchpad.
     Bind = bind
