@@ -210,7 +210,8 @@ def refuse_mistyped(arguments: Sequence[str], prefix: str) -> None:
     for argument in _before_lone_dashes(arguments):
         name = _name_of(argument)
         if name.startswith(prefix) and argument.startswith("-") and name not in known_names:
-            from launchpad.errors import DefinitionError, did_you_mean
+            from launchpad.courier.explained import did_you_mean
+            from launchpad.errors import DefinitionError
 
             hint = did_you_mean(name, names, "--{}".format, cutoff=0.8)
             if hint:

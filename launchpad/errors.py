@@ -30,7 +30,7 @@ import queue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from launchpad.outcome import Outcome
 
@@ -56,16 +56,6 @@ class DefinitionError(LaunchpadError, ValueError):
         except lp.DefinitionError as error:
             print(error)                            # and this line is the one that is wrong
     """
-
-
-def did_you_mean(
-    given: str, known: Iterable[str], shown: Callable[[str], str] = str, *, cutoff: float = 0.6
-) -> str:
-    """Return ` Did you mean run?`, for the end of an error's text; empty if no known name is similar."""
-    import difflib
-
-    near = difflib.get_close_matches(given, list(known), 1, cutoff)
-    return f" Did you mean {shown(near[0])}?" if near else ""
 
 
 def refuse_unless(of: object, rules: Iterable[tuple[str, bool, str]]) -> None:

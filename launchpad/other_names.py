@@ -254,7 +254,7 @@ LAUNCH = {
     "timeout_s": "lp.run(program, timeout_s=…), or running.wait(timeout_s=…)",
     "block": "lp.run(program), or running.wait(), where running = lp.launch(program)",
     "wait": "lp.run(program), or running.wait(), where running = lp.launch(program)",
-    "log_dir": "running.log_directory; LP_RUNS says where logs are kept",
+    "log_dir": "running.log_directory; LAUNCHPAD_LOGGING_DIR says where logs are kept",
     "env": "program.group(label, resources=lp.Resources(env=…))",
     "gpus": "program.group(label, resources=lp.Resources(gpus=…))",
     "dashboard": "view='browser' or view='terminal'",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import launchpad as lp
+from launchpad import other_names
+from launchpad.courier.client import other_names as names_of_clients
 from tests import guesses
 
 
@@ -54,3 +58,29 @@ def test_a_guess_works_or_its_error_says_the_right_name() -> None:
     n_guesses = len(guessed) + len(guesses.CONTEXT) + len(unanswered)
     assert len(unanswered) < 0.1 * n_guesses
     assert n_guesses > 200
+
+
+def test_what_the_errors_name_exists() -> None:
+    owners = {"lp": lp, "program": lp.Program, "running": lp.Running, "lp.current()": lp.RunContext}
+    tables = [*vars(other_names).values(), *vars(names_of_clients).values()]
+    texts = [text for table in tables if isinstance(table, Mapping) for text in table.values()]
+    named = {
+        (owner, path)
+        for text in texts
+        for owner, path in re.findall(
+            r"(?<![\w.])(lp\.current\(\)|lp|program|running)\.(\w+(?:\.\w+)*)", str(text)
+        )
+    }
+
+    missing = []
+    for owner, path in named:
+        value: Any = owners[owner]
+        for name in path.split("."):
+            # Fields of a dataclass, and attributes that __init__ sets, are not attributes of the class.
+            is_documented = name in (getattr(value, "__doc__", "") or "")
+            value = getattr(value, name, None)
+            if value is None and not is_documented:
+                missing.append(f"{owner}.{path}")
+                break
+    assert missing == []
+    assert len(named) > 60

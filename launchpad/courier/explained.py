@@ -1,5 +1,7 @@
 """Errors for names that don't exist, which say the name that does.
 
+    did_you_mean        the end of an error's text, with a similar name
+    hint_for            the same, for names that other systems have too
     no_attribute        the error for an unknown attribute
     Explained           a class whose unknown attributes raise it
     explains_arguments  a decorator for functions and classes, which explains unknown keyword arguments
@@ -18,17 +20,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 C = TypeVar("C", bound=Callable[..., Any])
 
 
-def hint_for(name: str, known: Iterable[str], table: str) -> str:
-    """Return ` Use …` or ` Did you mean …?`, for the end of an error's text; empty if nothing is similar."""
+def did_you_mean(
+    given: str, known: Iterable[str], shown: Callable[[str], str] = str, *, cutoff: float = 0.6
+) -> str:
+    """Return ` Did you mean run?`, for the end of an error's text; empty if no known name is similar."""
     import difflib
+
+    near = difflib.get_close_matches(given, list(known), 1, cutoff)
+    return f" Did you mean {shown(near[0])}?" if near else ""
+
+
+def hint_for(name: str, known: Iterable[str], table: str) -> str:
+    """Return ` Use …` if the table has the name, else what `did_you_mean` returns."""
     import pkgutil
 
     other_names: Mapping[str, str] = pkgutil.resolve_name(table)
     instead = other_names.get(name)
     if instead is not None:
         return f" Use {instead}."
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f" Did you mean {near[0]}?" if near else ""
+    return did_you_mean(name, known)
 
 
 def no_attribute(owner: str, name: str, known: Iterable[str], table: str) -> AttributeError:
@@ -54,9 +64,9 @@ class Explained:
 
 
 def explains_arguments(table: str) -> Callable[[C], C]:
-    """Return a decorator, after which an unknown keyword argument raises a TypeError with the right name.
+    """Return a decorator: unknown keyword arguments raise a TypeError that says the right name.
 
-    It is for functions and classes that don't take any keyword argument, as by `**options`.
+    It is for functions and classes without `**kwargs`.
     """
 
     def decorate(target: C) -> C:
@@ -65,6 +75,7 @@ def explains_arguments(table: str) -> Callable[[C], C]:
 
         @functools.wraps(function)
         def explained(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True  # pytest and IPython show the line of the caller
             try:
                 return function(*args, **kwargs)
             except TypeError:

@@ -164,23 +164,10 @@ def launch(
             multiprocessing started imports this script; or gevent or eventlet has replaced threads.
     """
     from launchpad import command_line, compat
-    from launchpad.errors import LaunchError
     from launchpad.launch import registry
     from launchpad.launch.logs import own_log
 
-    importer = _importer()
-    if importer:
-        raise LaunchError(
-            f"{importer} imports this module, and would launch its program once more. Launch it under"
-            " `if __name__ == '__main__':`, or in a function that is called and not imported"
-        )
-    library = _replaces_threads()
-    if library:
-        raise LaunchError(
-            f"{library} has replaced Python's threads in this process (monkey patching), and launchpad needs"
-            " real ones: the program would hang. Launch from a script that is not patched; a worker that is a"
-            " process may patch what it needs in its own run()"
-        )
+    _check_process()
     options = compat.without_meaningless(options, xm_resources)
     command_line.check_command_line(chooses=launch_type is None)
     program = _single(programs)
@@ -206,6 +193,25 @@ def launch(
         if detach:
             return backend.detach(launch_plan, grace_s)
         return _started(launch_plan, backend, view_name, terminal, test_case, grace_s)
+
+
+def _check_process() -> None:
+    """Raise LaunchError if this process must not launch programs."""
+    from launchpad.errors import LaunchError
+
+    importer = _importer()
+    if importer:
+        raise LaunchError(
+            f"{importer} imports this module, and would launch its program once more. Launch it under"
+            " `if __name__ == '__main__':`, or in a function that is called and not imported"
+        )
+    library = _replaces_threads()
+    if library:
+        raise LaunchError(
+            f"{library} has replaced Python's threads in this process (monkey patching), and launchpad needs"
+            " real ones: the program would hang. Launch from a script that is not patched; a worker that is a"
+            " process may patch what it needs in its own run()"
+        )
 
 
 def _warn_of_a_flag_without_effect(launch_type: str) -> None:

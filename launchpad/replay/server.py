@@ -18,9 +18,10 @@ from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from launchpad.courier import caller as courier_caller
+from launchpad.courier.explained import did_you_mean
 from launchpad.courier.promise import Promise
 from launchpad.courier.server.decorators import serves
-from launchpad.errors import DefinitionError, did_you_mean
+from launchpad.errors import DefinitionError
 from launchpad.replay.errors import ItemsRefused, ServerStopping
 from launchpad.replay.rows import Row, SentColumn, Window, join, pack, unpack
 from launchpad.replay.table import Sampled, Table, TableInfo, TableItem

@@ -20,8 +20,9 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
+from launchpad.courier.explained import did_you_mean
 from launchpad.courier.server.event_loop import EventLoop
-from launchpad.errors import DefinitionError, Stopped, did_you_mean
+from launchpad.errors import DefinitionError, Stopped
 from launchpad.runtime import context
 
 Function = Callable[..., Any]

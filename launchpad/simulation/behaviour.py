@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
 from launchpad.courier.checks import is_number
+from launchpad.courier.explained import did_you_mean
 from launchpad.courier.light_dataclass import dataclass
-from launchpad.errors import DefinitionError, did_you_mean
+from launchpad.errors import DefinitionError
 from launchpad.launch.plan import WorkerPlan
 
 Failures = Mapping[str, float | Sequence[float]]

@@ -12,10 +12,9 @@ from launchpad.courier import caller
 from launchpad.courier.call_stack import Edge
 from launchpad.courier.client.channel import Channel, channel_to
 from launchpad.courier.client.options import OPTION_NAMES, Options
-from launchpad.courier.client.other_names import METHOD
 from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.errors import CourierError
-from launchpad.courier.explained import hint_for, no_attribute
+from launchpad.courier.explained import hint_for
 from launchpad.courier.protocol import framing
 from launchpad.courier.security import keyring
 from launchpad.courier.telemetry import registry
@@ -58,10 +57,13 @@ class Method(partial[Any]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            # In `client.future.step(batch)`, the other system's name is the method's.
+            from launchpad.courier.client.other_names import METHOD
+
+            # In `client.future.step(batch)`, the other system's name is that of the method.
             own_name = self.args[-1].decode()
-            guess = own_name if own_name in METHOD else name
-            raise no_attribute(repr(self), guess, (), "launchpad.courier.client.other_names:METHOD")
+            hint = METHOD.get(name) or METHOD.get(own_name)
+            use = f" Use {hint}." if hint else ""
+            raise AttributeError(f"{self!r} has no attribute {name!r}.{use}")
 
 
 class Methods(Generic[R]):
